@@ -1,0 +1,246 @@
+"""The frozen values that travel through the house; no I/O, no clock.
+
+service record -> `Endpoint` -> `Info` -> `ProbeResult` -> `EndpointState` -> messages
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import SecretStr
+
+from clusterllm_mqtt.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+BACKEND_GPUSTACK: Final = "gpustack"
+BACKEND_LLAMACPP: Final = "llamacpp"
+DEFAULT_ENDPOINT: Final = "http://127.0.0.1:18080"
+
+MAX_BYTES: Final = 2**63 - 1
+"""Byte counts saturate here instead of wrapping."""
+
+
+class State(StrEnum):
+    """What an endpoint is, as far as a GET can tell."""
+
+    UNCONFIGURED = "unconfigured"
+    RUNNING = "running"
+    NOT_REACHABLE = "not_reachable"
+
+
+class Reason(StrEnum):
+    """Why a probe failed, or why a running endpoint is known only in part."""
+
+    REFUSED = "refused"
+    TIMEOUT = "timeout"
+    DNS = "dns"
+    TLS = "tls"
+    BAD_RESPONSE = "bad_response"
+    LOADING = "loading"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    RATE_LIMITED = "rate_limited"
+
+
+class Source(StrEnum):
+    """Where an endpoint came from."""
+
+    CONFIGURED = "configured"
+    MDNS = "mdns"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What to ask and how: a base URL, an optional key, an optional backend label.
+
+    `backend="llamacpp"` asks the llama.cpp paths only and never sends the key to a management API.
+    """
+
+    endpoint: str = ""
+    api_key: SecretStr | str = field(default="", repr=False)
+    backend: str = ""
+
+    def __post_init__(self) -> None:
+        """Wrap a plain key, so that no later `repr` or traceback can show it."""
+        if not isinstance(self.api_key, SecretStr):
+            object.__setattr__(self, "api_key", SecretStr(self.api_key))
+
+    @property
+    def secret(self) -> str:
+        """The key as configured; for the one line that makes the header."""
+        assert isinstance(self.api_key, SecretStr)  # noqa: S101  # __post_init__ made it one
+        return self.api_key.get_secret_value()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A language model that an endpoint serves; `size` in bytes, 0 = unknown."""
+
+    name: str
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """The record that is published and that outposts read.
+
+    `member_count` counts machines (0 = not running), `aggregate_vram_bytes` is 0 when unknown.
+    """
+
+    state: State
+    backend: str = ""
+    endpoint: str = ""
+    version: str = ""
+    member_count: int = 0
+    aggregate_vram_bytes: int = 0
+    models: tuple[ModelInfo, ...] = ()
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON record: empty fields left out, `state` always present, in the contract's order.
+
+        `bytes` are integers up to 2^63 - 1.
+        """
+        record: dict[str, Any] = {
+            "backend": self.backend,
+            "state": str(self.state),
+            "endpoint": self.endpoint,
+            "version": self.version,
+            "member_count": self.member_count,
+            "aggregate_vram_bytes": self.aggregate_vram_bytes,
+            "models": [
+                {"name": m.name, "size": m.size} if m.size else {"name": m.name}
+                for m in self.models
+            ],
+        }
+        return {name: value for name, value in record.items() if value}
+
+
+def info_from_wire(record: object) -> Info:
+    """Read a record back; fields of newer versions are ignored.
+
+    Raises:
+        RecordError: it is no object, has no known `state`, or a field has the wrong type.
+    """
+    if not isinstance(record, dict):
+        raise RecordError("an info record is a JSON object")
+    try:
+        state = State(record.get("state", ""))
+    except (TypeError, ValueError):
+        raise RecordError(f"unknown state {str(record.get('state'))[:40]!r}") from None
+    rows = record.get("models", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise RecordError("models is a list of objects")
+    return Info(
+        state=state,
+        backend=_text(record, "backend"),
+        endpoint=_text(record, "endpoint"),
+        version=_text(record, "version"),
+        member_count=_count(record, "member_count"),
+        aggregate_vram_bytes=_count(record, "aggregate_vram_bytes"),
+        models=tuple(ModelInfo(_text(row, "name"), _count(row, "size")) for row in rows),
+    )
+
+
+def _text(record: Mapping[str, object], name: str) -> str:
+    value = record.get(name, "")
+    if not isinstance(value, str):
+        raise RecordError(f"{name} is text")
+    return value
+
+
+def _count(record: Mapping[str, object], name: str) -> int:
+    value = record.get(name, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise RecordError(f"{name} is an integer of at least 0")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One base URL that we watch.
+
+    `key` is its stable name in topics, `identity` what the key is made from, `name` what people
+    read. Only a configured endpoint's `config` may hold an API key.
+    """
+
+    key: str
+    name: str
+    identity: str
+    source: Source
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One mDNS service instance, already cleaned: a candidate endpoint.
+
+    `instance` is the full service name (`box._llamacpp._tcp.local.`), `url` the chosen address,
+    `backend` and `txt` are hints of an untrusted neighbour.
+    """
+
+    instance: str
+    name: str
+    url: str
+    backend: str = ""
+    txt: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointFound:
+    """A browser saw (or saw again, changed) a service."""
+
+    service: Service
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointLost:
+    """A service said goodbye or expired: a reason to probe at once, not a verdict."""
+
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """What one look at an endpoint brought; `detail` is one sentence for people, without secrets.
+
+    `identified` is False while `info.backend` is only the configured label.
+    """
+
+    info: Info
+    reason: Reason | None = None
+    detail: str = ""
+    identified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """A `Detection` and when it was made: UTC for people, monotonic seconds for arithmetic."""
+
+    key: str
+    detection: Detection
+    probed_at: datetime
+    monotonic_s: float
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointState:
+    """What we hold true of an endpoint after debouncing.
+
+    `info` is what is published; `state_since` is when its `state` began (UTC); `advertised` says
+    whether mDNS names the endpoint at this moment.
+    """
+
+    endpoint: Endpoint
+    info: Info
+    reason: Reason | None
+    detail: str
+    state_since: datetime
+    probed_at: datetime
+    duration_s: float
+    advertised: bool = False

@@ -1,0 +1,1 @@
+"""MQTT: topics, payloads, the client and a private broker."""

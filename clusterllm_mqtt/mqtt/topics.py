@@ -1,0 +1,147 @@
+"""Every topic of ours, built and parsed here and nowhere else; pure.
+
+The key of an endpoint is its name in topics and in Home Assistant's `unique_id`s: a readable slug
+and a hash of the canonical identity. It never changes with an address, a restart or a release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+from clusterllm_mqtt.errors import ConfigError
+
+KEY_PATTERN: Final = re.compile(r"[a-z0-9_-]{1,64}")
+BRIDGE_PATTERN: Final = re.compile(r"[a-z0-9-]{1,64}")  # no "_": discovery ids stay unambiguous
+_LEAVES: Final = frozenset({"info", "probe", "event", "command/probe"})
+_SLUG_LENGTH: Final = 32
+_HASH_LENGTH: Final = 10
+
+
+def slug(text: str) -> str:
+    """Readable `[a-z0-9_-]`, at most 32 characters; different texts may give the same slug."""
+    ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9_]+", "-", ascii_text).strip("-")[:_SLUG_LENGTH].strip("-")
+
+
+def endpoint_key(name: str, identity: str) -> str:
+    """The key of an endpoint: slug of its name, and a hash of its identity."""
+    digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
+    return "-".join(part for part in (slug(name), digest) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointTopic:
+    """A parsed topic `…/endpoint/<key>/<leaf>`; leaf is info, probe, event or command/probe."""
+
+    key: str
+    leaf: str
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeTopics:
+    """The topics of one bridge.
+
+    Raises:
+        ConfigError: `base`, `bridge` or `discovery_prefix` cannot be part of a topic.
+    """
+
+    base: str = "clusterllm"
+    bridge: str = "home"
+    discovery_prefix: str = "homeassistant"
+
+    def __post_init__(self) -> None:
+        """Refuse what would make a topic that nobody can read back."""
+        if not BRIDGE_PATTERN.fullmatch(self.bridge):
+            raise ConfigError(f"bridge id {self.bridge[:80]!r}: use 1 to 64 of a-z, 0-9 and -")
+        check_topic_prefix("base topic", self.base)
+        check_topic_prefix("discovery prefix", self.discovery_prefix)
+
+    @property
+    def root(self) -> str:
+        """`clusterllm/bridge/<bridge>`."""
+        return f"{self.base}/bridge/{self.bridge}"
+
+    @property
+    def availability(self) -> str:
+        """`online` or `offline`; also the will."""
+        return f"{self.root}/availability"
+
+    @property
+    def status(self) -> str:
+        """The bridge's own record, with the index of its endpoints."""
+        return f"{self.root}/status"
+
+    @property
+    def command_probe(self) -> str:
+        """Anything published here probes every endpoint now."""
+        return f"{self.root}/command/probe"
+
+    @property
+    def home_assistant_status(self) -> str:
+        """Home Assistant's birth and will topic."""
+        return f"{self.discovery_prefix}/status"
+
+    def info(self, key: str) -> str:
+        """The `Info` record of one endpoint: what outposts read."""
+        return f"{self.root}/endpoint/{key}/info"
+
+    def probe(self, key: str) -> str:
+        """The facts of the last probe of one endpoint."""
+        return f"{self.root}/endpoint/{key}/probe"
+
+    def event(self, key: str) -> str:
+        """Transitions of one endpoint; never retained."""
+        return f"{self.root}/endpoint/{key}/event"
+
+    def endpoint_command_probe(self, key: str) -> str:
+        """Anything published here probes this endpoint now."""
+        return f"{self.root}/endpoint/{key}/command/probe"
+
+    def discovery(self, key: str) -> str:
+        """Home Assistant's device discovery topic of one endpoint."""
+        return f"{self.discovery_prefix}/device/clusterllm_{self.bridge}_{key}/config"
+
+    @property
+    def bridge_discovery(self) -> str:
+        """Home Assistant's device discovery topic of the bridge itself.
+
+        A bridge id has no underscore, so this never meets the topic of an endpoint.
+        """
+        return f"{self.discovery_prefix}/device/clusterllm_{self.bridge}/config"
+
+    def own_filters(self) -> tuple[str, ...]:
+        """Narrow filters that together hold every retained topic of this bridge."""
+        return (self.availability, self.status, self.info("+"), self.probe("+"))
+
+    def command_filters(self) -> tuple[str, ...]:
+        """What a bridge listens to."""
+        return (self.command_probe, self.endpoint_command_probe("+"))
+
+    def parse_endpoint(self, topic: str) -> EndpointTopic | None:
+        """The key and leaf of one of this bridge's endpoint topics, else None."""
+        prefix = f"{self.root}/endpoint/"
+        if not topic.startswith(prefix):
+            return None
+        key, _, leaf = topic.removeprefix(prefix).partition("/")
+        if not KEY_PATTERN.fullmatch(key) or leaf not in _LEAVES:
+            return None
+        return EndpointTopic(key, leaf)
+
+
+def check_topic_prefix(what: str, text: str) -> None:
+    """Refuse a prefix that is empty, has wildcards or empty levels, or reaches into `$SYS`.
+
+    Raises:
+        ConfigError: with the setting's name and the remedy.
+    """
+    levels = text.split("/")
+    bad = any(c in text for c in "+#") or not all(levels) or text.startswith("$")
+    if bad or len(text) > 200 or any(unicodedata.category(c)[0] == "C" for c in text):  # noqa: PLR2004
+        raise ConfigError(
+            f"{what} {text[:80]!r}: use one or more non-empty levels without +, #, a leading $ "
+            "or control characters, like 'clusterllm'"
+        )

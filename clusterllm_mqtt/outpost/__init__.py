@@ -1,0 +1,1 @@
+"""The outpost: retained MQTT state becomes registry pushes."""
