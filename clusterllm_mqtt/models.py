@@ -101,10 +101,7 @@ class Info:
     models: tuple[ModelInfo, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON record: empty fields left out, `state` always present, in the contract's order.
-
-        `bytes` are integers up to 2^63 - 1.
-        """
+        """The JSON record, in the contract's order: empty fields left out, `state` always there."""
         record: dict[str, Any] = {
             "backend": self.backend,
             "state": str(self.state),
@@ -226,6 +223,27 @@ class ProbeResult:
     probed_at: datetime
     monotonic_s: float
     duration_s: float
+
+
+class EventType(StrEnum):
+    """The live transitions that an endpoint's event topic tells."""
+
+    RUNNING = "running"
+    NOT_REACHABLE = "not_reachable"
+    MEMBERS_CHANGED = "members_changed"
+    VRAM_CHANGED = "vram_changed"
+    MODELS_CHANGED = "models_changed"
+    VERSION_CHANGED = "version_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One change that was seen to happen; `old` and `new` are JSON values."""
+
+    key: str
+    event_type: EventType
+    old: str | int | tuple[str, ...]
+    new: str | int | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
