@@ -1,0 +1,5 @@
+"""Fixtures of the whole suite."""
+
+from __future__ import annotations
+
+pytest_plugins: list[str] = []

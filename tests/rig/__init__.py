@@ -1,0 +1,1 @@
+"""Real parts that tests start and end: brokers, servers, sample data."""
