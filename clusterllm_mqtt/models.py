@@ -177,12 +177,14 @@ class Service:
     """One mDNS service instance, already cleaned: a candidate endpoint.
 
     `instance` is the full service name (`box._llamacpp._tcp.local.`), `url` the chosen address,
+    `hosts` every address and the host name that the record gives (lower case, no trailing dot);
     `backend` and `txt` are hints of an untrusted neighbour.
     """
 
     instance: str
     name: str
     url: str
+    hosts: frozenset[str] = frozenset()
     backend: str = ""
     txt: tuple[tuple[str, str], ...] = ()
 
