@@ -165,12 +165,14 @@ class Scheduler:
                 loop.failures = 0
             else:
                 loop.failures += 1
+            now_s = self._clock.monotonic()
             if 0 < loop.failures < self._failure_threshold:
-                pause_s = REPROBE_S
-                due_s = self._clock.monotonic()
-            due_s = max(due_s + pause_s, self._clock.monotonic())  # one probe, never a backlog
+                due_s, pause_s = now_s, REPROBE_S
+            due_s += pause_s
+            if due_s <= now_s:  # after a suspend one probe, not the backlog
+                due_s = now_s + pause_s
             pause_s = self._interval_s * self._random.uniform(1 - JITTER, 1 + JITTER)
-            await self._clock.wait(loop.wake, due_s - self._clock.monotonic())
+            await self._clock.wait(loop.wake, due_s - now_s)
             if loop.wake.is_set():
                 loop.wake.clear()
                 due_s = self._clock.monotonic()
