@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
-from clusterllm_mqtt.errors import RecordError
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
 BACKEND_GPUSTACK: Final = "gpustack"
@@ -117,46 +114,6 @@ class Info:
         return {name: value for name, value in record.items() if value}
 
 
-def info_from_wire(record: object) -> Info:
-    """Read a record back; fields of newer versions are ignored.
-
-    Raises:
-        RecordError: it is no object, has no known `state`, or a field has the wrong type.
-    """
-    if not isinstance(record, dict):
-        raise RecordError("an info record is a JSON object")
-    try:
-        state = State(record.get("state", ""))
-    except (TypeError, ValueError):
-        raise RecordError(f"unknown state {str(record.get('state'))[:40]!r}") from None
-    rows = record.get("models", [])
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise RecordError("models is a list of objects")
-    return Info(
-        state=state,
-        backend=_text(record, "backend"),
-        endpoint=_text(record, "endpoint"),
-        version=_text(record, "version"),
-        member_count=_count(record, "member_count"),
-        aggregate_vram_bytes=_count(record, "aggregate_vram_bytes"),
-        models=tuple(ModelInfo(_text(row, "name"), _count(row, "size")) for row in rows),
-    )
-
-
-def _text(record: Mapping[str, object], name: str) -> str:
-    value = record.get(name, "")
-    if not isinstance(value, str):
-        raise RecordError(f"{name} is text")
-    return value
-
-
-def _count(record: Mapping[str, object], name: str) -> int:
-    value = record.get(name, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise RecordError(f"{name} is an integer of at least 0")
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One base URL that we watch.
@@ -201,6 +158,23 @@ class EndpointLost:
     """A service said goodbye or expired: a reason to probe at once, not a verdict."""
 
     instance: str
+
+
+class MdnsState(StrEnum):
+    """Whether browsing works."""
+
+    OFF = "off"
+    OK = "ok"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class MdnsHealth:
+    """How browsing goes; `services` are the instances that are named at this moment."""
+
+    state: MdnsState = MdnsState.OFF
+    services: int = 0
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ PURE = [
     "models.py",
     "text.py",
     "mqtt/discovery.py",
+    "mqtt/entities.py",
     "mqtt/messages.py",
+    "mqtt/records.py",
     "mqtt/retained.py",
     "mqtt/topics.py",
 ]

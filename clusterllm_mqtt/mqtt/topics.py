@@ -113,6 +113,12 @@ class BridgeTopics:
         """
         return f"{self.discovery_prefix}/device/clusterllm_{self.bridge}/config"
 
+    def is_own_discovery(self, topic: str) -> bool:
+        """Whether a discovery topic is one of this bridge's endpoints or the bridge itself."""
+        return topic == self.bridge_discovery or topic.startswith(
+            self.discovery("")[: -len("/config")]
+        )
+
     def own_filters(self) -> tuple[str, ...]:
         """Narrow filters that together hold every retained topic of this bridge."""
         return (self.availability, self.status, self.info("+"), self.probe("+"))
