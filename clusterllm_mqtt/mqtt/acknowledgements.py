@@ -1,0 +1,66 @@
+"""What the broker still owes us: the acknowledgements of one connection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from clusterllm_mqtt.errors import PublishError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+ACK_TIMEOUT_S: Final = 10.0
+Code = TypeVar("Code")
+
+
+class Acknowledgements(Generic[Code]):
+    """Packet id -> future answer.
+
+    All methods run on the event loop. Packets are sent from there too, so their ids are registered
+    before an acknowledgement that another thread hands over can be looked up.
+    """
+
+    def __init__(self, broker: str) -> None:
+        self._broker = broker
+        self._waiting: dict[int, asyncio.Future[list[Code]]] = {}
+        self._is_over = False
+
+    async def wait(self, packet_ids: Iterable[int | None]) -> Sequence[list[Code]]:
+        """The answers, in order.
+
+        Raises:
+            PublishError: not all came within 10 s, or the connection ended.
+        """
+        futures = [self._expect(packet_id) for packet_id in packet_ids]
+        try:
+            async with asyncio.timeout(ACK_TIMEOUT_S):
+                return await asyncio.gather(*futures)
+        except TimeoutError:
+            text = f"{self._broker}: not acknowledged within {ACK_TIMEOUT_S:.0f} s"
+            raise PublishError(text) from None
+
+    def acknowledge(self, packet_id: int, codes: list[Code]) -> None:
+        """An answer came."""
+        future = self._waiting.pop(packet_id, None)
+        if future is not None and not future.done():
+            future.set_result(codes)
+
+    def give_up(self) -> None:
+        """The connection ended: no answer will come."""
+        self._is_over = True
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(self._lost())
+        self._waiting.clear()
+
+    def _expect(self, packet_id: int | None) -> asyncio.Future[list[Code]]:
+        future: asyncio.Future[list[Code]] = asyncio.get_running_loop().create_future()
+        if packet_id is None or self._is_over:
+            future.set_exception(self._lost())
+        else:
+            self._waiting[packet_id] = future
+        return future
+
+    def _lost(self) -> PublishError:
+        return PublishError(f"{self._broker}: the connection ended before the acknowledgement")

@@ -1,0 +1,62 @@
+"""Where the broker is, and how to be let in."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from clusterllm_mqtt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """Where the broker is and how to be let in; `protocol` "auto" is 5, else 3.1.1.
+
+    `keepalive_s` is what lets the will of a host that vanished fire within 1.5 times as long.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 1883
+    username: str = ""
+    password: SecretStr | None = None
+    tls: bool = False
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    protocol: Literal["auto", "5", "3.1.1"] = "auto"
+    keepalive_s: int = 20
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def tls_context(options: BrokerOptions) -> ssl.SSLContext | None:
+    """The TLS settings as a context; None for a plain connection.
+
+    Raises:
+        ConfigError: a file cannot be read or is no certificate or key.
+    """
+    if not options.tls:
+        return None
+    files = ", ".join(filter(None, (options.ca_file, options.cert_file, options.key_file)))
+    try:
+        context = ssl.create_default_context(cafile=options.ca_file or None)
+        if options.cert_file:
+            context.load_cert_chain(options.cert_file, options.key_file or None)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"mqtt TLS files ({files}): {error}; check paths and format") from None
+    return context
+
+
+def tls_sentence(options: BrokerOptions, error: ssl.SSLError) -> str:
+    """What is wrong with the TLS connection, and the remedy."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"{options}: its certificate is not accepted: {error.verify_message}; "
+            "set mqtt.ca_file to the CA that signed it, and mqtt.host to a name in it"
+        )
+    return f"{options}: no TLS connection: {error.reason or error}; is this the broker's TLS port?"

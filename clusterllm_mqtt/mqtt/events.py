@@ -1,0 +1,42 @@
+"""What a broker connection and a session tell; values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ProtocolVersion = Literal["5", "3.1.1"]
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A new connection; nothing is subscribed, and the broker may have lost everything."""
+
+    version: ProtocolVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The connection ended; another one is under way."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message from the broker; `retain` is set on what was stored before we subscribed."""
+
+    topic: str
+    payload: bytes
+    retain: bool
+
+
+SessionEvent = Connected | Disconnected | Received
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Why one connection ended."""
+
+    detail: str
+    taken_over: bool = False

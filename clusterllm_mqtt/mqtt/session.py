@@ -1,0 +1,198 @@
+"""A lasting session with the broker: connects, reconnects, falls back to MQTT 3.1.1, gives way.
+
+What it tells comes as one ordered stream of `Connected`, `Received` and `Disconnected`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+from clusterllm_mqtt.errors import (
+    BrokerError,
+    BrokerRefusedError,
+    BrokerUnavailableError,
+    PublishError,
+    TakenOverError,
+)
+from clusterllm_mqtt.mqtt.broker_options import tls_context
+from clusterllm_mqtt.mqtt.client import Connection, UnsupportedProtocolError
+from clusterllm_mqtt.mqtt.events import Connected, Disconnected
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator
+
+    from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
+    from clusterllm_mqtt.mqtt.events import Closed, ProtocolVersion, SessionEvent
+    from clusterllm_mqtt.mqtt.messages import Message
+
+MAX_BACKOFF_S: Final = 30.0
+STABLE_S: Final = 5.0
+"""A connection that lived longer may be followed at once by the next."""
+
+SHORT_LIFE_S: Final = 30.0
+_TAKEOVER_DROPS: Final = 3
+_LOGGER = logging.getLogger(__name__)
+
+
+class Session:
+    """The one client of a process; use it as a context manager.
+
+    `client_id` must be stable: with a new one, the will of a half-dead old connection would
+    overwrite a fresh `online`.
+    """
+
+    def __init__(
+        self, options: BrokerOptions, *, client_id: str, will: Message | None = None
+    ) -> None:
+        self._options = options
+        self._client_id = client_id
+        self._will = will
+        self._version: ProtocolVersion = "3.1.1" if options.protocol == "3.1.1" else "5"
+        self._events: asyncio.Queue[SessionEvent | BrokerError] = asyncio.Queue()
+        self._connection: Connection | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._short_lives = 0
+        self._told = ""
+
+    async def __aenter__(self) -> Self:
+        self._tls = tls_context(self._options)
+        self._task = asyncio.create_task(self._run(), name=f"mqtt {self._options}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether publishing makes sense at this moment."""
+        return self._connection is not None
+
+    async def events(self) -> AsyncIterator[SessionEvent]:
+        """What happens, in order; for one reader.
+
+        Raises:
+            BrokerRefusedError: the first connection was refused for good.
+            TakenOverError: another client uses our client id.
+        """
+        while True:
+            event = await self._events.get()
+            if isinstance(event, BrokerError):
+                raise event
+            yield event
+
+    async def publish(self, *messages: Message) -> None:
+        """Send in this order and wait for the acknowledgements; see `Connection.publish`."""
+        await self._connected().publish(*messages)
+
+    async def subscribe(self, *filters: str, qos: int = 1) -> None:
+        """Subscribe for this connection; see `Connection.subscribe`."""
+        await self._connected().subscribe(*filters, qos=qos)
+
+    async def unsubscribe(self, *filters: str) -> None:
+        """Stop listening; see `Connection.unsubscribe`."""
+        await self._connected().unsubscribe(*filters)
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            raise PublishError(f"{self._options}: not connected")
+        return self._connection
+
+    async def _run(self) -> None:
+        is_over = False
+        is_first = True
+        while not is_over:
+            try:
+                connection = await self._connect(is_first=is_first)
+            except BrokerRefusedError as error:
+                self._events.put_nowait(error)
+                return
+            is_first = False
+            is_over = await self._live(connection)
+
+    async def _connect(self, *, is_first: bool) -> Connection:
+        """A connection, after as many attempts as it takes; only a first one can be refused."""
+        while True:
+            if self._failures:
+                await asyncio.sleep(_backoff_s(self._failures - 1))
+            self._failures += 1
+            try:
+                return await self._open()
+            except UnsupportedProtocolError as error:
+                if self._options.protocol == "auto" and self._version == "5":
+                    self._version = "3.1.1"
+                    self._failures = 0
+                else:
+                    self._tell(error)
+            except BrokerRefusedError as error:
+                if is_first:
+                    raise
+                self._tell(error)
+            except BrokerUnavailableError as error:
+                self._tell(error)
+
+    async def _open(self) -> Connection:
+        connection = Connection(
+            self._options,
+            client_id=self._client_id,
+            version=self._version,
+            will=self._will,
+            tls=self._tls,
+            on_message=self._events.put_nowait,
+        )
+        await connection.open()
+        return connection
+
+    async def _live(self, connection: Connection) -> bool:
+        """Until the connection ends; whether that was for good."""
+        started_s = time.monotonic()
+        self._tell(None)
+        self._connection = connection
+        self._events.put_nowait(Connected(connection.version))
+        try:
+            closed = await asyncio.shield(connection.closed)
+        finally:
+            self._connection = None
+            await connection.close()
+        lived_s = time.monotonic() - started_s
+        if lived_s > STABLE_S:
+            self._failures = 0
+        if self._is_taken_over(closed, lived_s):
+            text = f"another client connected to {self._options} as {self._client_id!r}; stop one "
+            text += "of the two, or give each its own id"
+            self._events.put_nowait(TakenOverError(text))
+            return True
+        self._tell(BrokerUnavailableError(f"{self._options}: connection lost: {closed.detail}"))
+        self._events.put_nowait(Disconnected(closed.detail))
+        return False
+
+    def _is_taken_over(self, closed: Closed, lived_s: float) -> bool:
+        """MQTT 5 says so; on 3.1.1 being dropped soon, again and again, is the only sign."""
+        if self._version == "5":
+            return closed.taken_over
+        self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
+        return self._short_lives >= _TAKEOVER_DROPS
+
+    def _tell(self, error: BrokerError | None) -> None:
+        """Log each change once."""
+        text = "" if error is None else str(error)
+        if text and text != self._told:
+            _LOGGER.warning("mqtt: %s; trying again", text)
+        elif error is None:
+            _LOGGER.info("mqtt: connected to %s with MQTT %s", self._options, self._version)
+        self._told = text
+
+
+def _backoff_s(failures: int) -> float:
+    """1 s doubling to 30 s, each a quarter shorter or longer, so that a fleet does not storm."""
+    return float(min(2.0**failures, MAX_BACKOFF_S)) * random.uniform(0.75, 1.25)  # noqa: S311

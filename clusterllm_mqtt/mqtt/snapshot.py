@@ -1,0 +1,99 @@
+"""What a broker retains, read whole, from brokers that drop silently.
+
+A default Mosquitto hands 1,020 of 10,000 retained messages at QoS 1 to a new subscriber, and says
+nothing. So: subscribe by narrow filters, let the burst settle, compare with what an index says
+should be there, and subscribe again, exactly, to what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+QUIET_S: Final = 0.5
+LIMIT_S: Final = 30.0
+_BATCH: Final = 500  # half of the queue of 1,000 that a default Mosquitto keeps for a client
+
+
+class SubscribingClient(Protocol):
+    """What a snapshot needs of the MQTT session."""
+
+    async def subscribe(self, *filters: str, qos: int = 1) -> None:
+        """Subscribe, acknowledged."""
+        ...
+
+    async def unsubscribe(self, *filters: str) -> None:
+        """Unsubscribe, acknowledged."""
+        ...
+
+
+class Snapshot:
+    """The retained topics below some filters.
+
+    Whoever reads the session's events calls `saw` for each message. `expected` tells from what is
+    held which topics an index names.
+    """
+
+    def __init__(
+        self,
+        filters: Iterable[str],
+        expected: Callable[[Mapping[str, bytes]], frozenset[str]],
+    ) -> None:
+        self._filters = tuple(filters)
+        self._expected = expected
+        self._arrived = asyncio.Event()
+        self.held: dict[str, bytes] = {}
+
+    def saw(self, topic: str, payload: bytes) -> None:
+        """Take in a message; an empty payload is a withdrawal."""
+        if payload:
+            self.held[topic] = payload
+        else:
+            self.held.pop(topic, None)
+        self._arrived.set()
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Topics that the index names and that have not arrived."""
+        return self._expected(self.held) - self.held.keys()
+
+    async def read(
+        self, client: SubscribingClient, *, quiet_s: float = QUIET_S, limit_s: float = LIMIT_S
+    ) -> frozenset[str]:
+        """Read everything; what is still missing after asking again, or after `limit_s`.
+
+        The filters stay subscribed.
+
+        Raises:
+            BrokerError: a subscription is refused or not acknowledged.
+        """
+        self.held.clear()
+        deadline_s = time.monotonic() + limit_s
+        await client.subscribe(*self._filters)
+        await self._quiet(quiet_s, deadline_s)
+        while (missing := sorted(self.missing)) and time.monotonic() < deadline_s:
+            for start in range(0, len(missing), _BATCH):
+                batch = missing[start : start + _BATCH]
+                await client.subscribe(*batch)
+                await self._quiet(quiet_s, deadline_s, until=frozenset(batch))
+                await client.unsubscribe(*batch)
+            if self.missing.issuperset(missing):
+                break
+        return self.missing
+
+    async def _quiet(
+        self, quiet_s: float, deadline_s: float, *, until: frozenset[str] = frozenset()
+    ) -> None:
+        """Wait until nothing arrives for `quiet_s`, or all of `until` is there."""
+        while not (until and until <= self.held.keys()):
+            self._arrived.clear()
+            patience_s = min(quiet_s, deadline_s - time.monotonic())
+            try:
+                async with asyncio.timeout(patience_s):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return
