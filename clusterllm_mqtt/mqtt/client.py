@@ -107,10 +107,8 @@ class Connection:
             )
         except ssl.SSLError as error:
             raise BrokerRefusedError(tls_sentence(self._options, error)) from None
-        except (OSError, ValueError) as error:  # ValueError: a host name that is none
-            raise BrokerUnavailableError(
-                f"{self._options}: {error or type(error).__name__}"
-            ) from None
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host name that is none
+            raise BrokerUnavailableError(f"{self._options}: {error}") from None
         self._paho.loop_start()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
