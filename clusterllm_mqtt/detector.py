@@ -16,6 +16,7 @@ from clusterllm_mqtt.drivers import DRIVERS
 from clusterllm_mqtt.drivers.base import Finding, Look, Trouble
 from clusterllm_mqtt.drivers.http import is_usable_url, new_client
 from clusterllm_mqtt.drivers.json_reader import trim
+from clusterllm_mqtt.endpoint_url import trim_endpoint
 from clusterllm_mqtt.errors import ProbeError
 from clusterllm_mqtt.models import BACKEND_GPUSTACK, Config, Detection, Info, Reason, State
 
@@ -80,7 +81,7 @@ class Detector:
         self._ttl = ttl
         self._client = client
         self._clock = clock
-        self._endpoint = trim(config.endpoint).rstrip("/")
+        self._endpoint = trim_endpoint(config.endpoint)
         self._backend = trim(config.backend)
         self._cached: tuple[float, Info] | None = None
         self._probing: asyncio.Task[Detection] | None = None

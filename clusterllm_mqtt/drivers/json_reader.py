@@ -10,15 +10,15 @@ import json
 import re
 from typing import Any, Final, NoReturn
 
+from clusterllm_mqtt.endpoint_url import WHITE_SPACE
+
+from clusterllm_mqtt.endpoint_url import WHITE_SPACE
+
 _JSON_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _INTEGER_DIGITS: Final = 20
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _INT64: Final = 2**63
-# Unicode's White_Space, which unlike str.strip() does not count U+001C to U+001F.
-_WHITE_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
-    map(chr, range(0x2000, 0x200B))
-)
 
 Fields = dict[str, Any]
 
@@ -35,7 +35,7 @@ class Number(str):
 
 def trim(text: str) -> str:
     """Without white space at both ends."""
-    return text.strip(_WHITE_SPACE)
+    return text.strip(WHITE_SPACE)
 
 
 def parse(body: bytes) -> Any:  # noqa: ANN401  # JSON is any of its types
@@ -45,18 +45,29 @@ def parse(body: bytes) -> Any:  # noqa: ANN401  # JSON is any of its types
         Malformed: it is no JSON by RFC 8259, or nested deeper than Python reads (about 1,000).
     """
     try:
-        return json.loads(
-            body.decode("utf-8", "replace"),
-            parse_int=Number,
-            parse_float=Number,
-            parse_constant=_no_constant,
-        )
+        return _DECODER.decode(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         raise Malformed("not JSON") from None
 
 
+def _object(pairs: list[tuple[str, Any]]) -> Fields:
+    """An object whose order is that of the last mentions, so that the last spelling wins."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        found = dict(reversed(dict(reversed(pairs)).items()))
+    return found
+
+
 def _no_constant(name: str) -> NoReturn:
-    raise Malformed(f"{name} is no JSON")
+    raise ValueError(name)
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_int=Number,
+    parse_float=Number,
+    parse_constant=_no_constant,
+)
 
 
 def fields(value: object) -> Fields:

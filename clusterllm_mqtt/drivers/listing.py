@@ -12,6 +12,7 @@ from typing import Final
 
 from clusterllm_mqtt.drivers.base import Finding, Look, Trouble
 from clusterllm_mqtt.drivers.model_list import Row, model_rows
+from clusterllm_mqtt.endpoint_url import alternative_bases
 from clusterllm_mqtt.models import Reason
 
 LOADING: Final = Trouble(Reason.LOADING, "the model is being loaded")
@@ -31,7 +32,7 @@ class Listing:
 
 def below(base: str, path: str) -> list[str]:
     """A path below the endpoint, and beside a `/v1` that people like to configure."""
-    return [parent + path for parent in dict.fromkeys((base, base.removesuffix("/v1")))]
+    return [parent + path for parent in alternative_bases(base)]
 
 
 async def read_list(look: Look) -> Listing | None:

@@ -8,19 +8,18 @@ releases they wake a sleeping model or keep it awake. A query `model=` would loa
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from clusterllm_mqtt.drivers.base import Finding, Look
 from clusterllm_mqtt.drivers.json_reader import Malformed, Number, fields, is_int64, text, trim
 from clusterllm_mqtt.drivers.listing import LOADING, Listing, below, read_list, with_list
 from clusterllm_mqtt.drivers.model_list import Row, models_from_rows
+from clusterllm_mqtt.endpoint_url import is_loopback
 from clusterllm_mqtt.models import BACKEND_LLAMACPP, ModelInfo, Reason
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ async def _is_healthy(look: Look) -> bool:
 async def _local_size(look: Look, listing: Listing, props: Props) -> int:
     """A single model without a size may be a file of this machine; only ours are looked up."""
     models = models_from_rows(listing.rows)
-    if len(models) != 1 or models[0].size or not _is_loopback(look.base):
+    if len(models) != 1 or models[0].size or not is_loopback(look.base):
         return 0
     return await asyncio.to_thread(_file_size, props.model_path)
 
@@ -144,11 +143,3 @@ def _file_size(name: str) -> int:
         return path.stat().st_size if path.is_absolute() and path.is_file() else 0
     except (OSError, ValueError):
         return 0
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

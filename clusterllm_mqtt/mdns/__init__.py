@@ -1,0 +1,1 @@
+"""mDNS: the only folder that knows zeroconf."""

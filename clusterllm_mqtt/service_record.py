@@ -1,0 +1,182 @@
+"""A service record of an untrusted neighbour -> `Service`, or the reason why not; pure.
+
+TXT is a hint: never identity, never trust, never a credential. Sizes and counts are capped, and
+whatever is missing, doubled or not UTF-8 is tolerated (RFC 6763, section 6).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from clusterllm_mqtt.errors import RecordError
+from clusterllm_mqtt.models import BACKEND_GPUSTACK, BACKEND_LLAMACPP, Service
+from clusterllm_mqtt.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+ALLOWED_NETWORKS: Final[tuple[Network, ...]] = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "169.254.0.0/16",
+        "127.0.0.0/8",
+        "fc00::/7",
+        "fe80::/10",
+        "::1/128",
+    )
+)
+"""Private ranges. Loopback counts only for records of this very host."""
+
+NEEDS_HINT: Final = frozenset({"_http._tcp", "_ollama._tcp"})
+"""Types that name so much else that a TXT hint must name a backend of ours."""
+
+MAX_TXT: Final = 1300
+MAX_TXT_KEYS: Final = 32
+_MAX_NAME: Final = 63
+_PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
+_ALIASES: Final = {
+    "transport": "proto",
+    "scheme": "proto",
+    "type": "backend",
+    "api_type": "backend",
+    "api_path": "path",
+    "models": "model",
+}
+_BACKENDS: Final = {
+    "gpustack": BACKEND_GPUSTACK,
+    "llamacpp": BACKEND_LLAMACPP,
+    "llama.cpp": BACKEND_LLAMACPP,
+    "llama-cpp": BACKEND_LLAMACPP,
+    "llama_cpp": BACKEND_LLAMACPP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRecord:
+    """The raw parts of a resolved service, as DNS-SD gives them.
+
+    `instance` is the full name, `type` like `_llm._tcp`, `host` the SRV target; `addresses` may
+    carry a `%scope`. `is_own` says that the record is known to come from this host.
+    """
+
+    instance: str
+    type: str
+    host: str
+    port: int
+    addresses: Sequence[str]
+    txt: bytes
+    is_own: bool = False
+
+
+def service_from_record(
+    record: ServiceRecord,
+    *,
+    allowed: Iterable[Network] = ALLOWED_NETWORKS,
+    in_use: str = "",
+) -> Service:
+    """Clean a record; the address that is `in_use` stays while it is still named.
+
+    Raises:
+        RecordError: nothing that may be probed; the message says why.
+    """
+    hints = txt_hints(record.txt)
+    backend = _BACKENDS.get(hints.get("backend", "").lower(), "")
+    if record.type in NEEDS_HINT and not backend:
+        raise RecordError(f"{record.type} without a TXT hint that names a backend")
+    if not 0 < record.port < 2**16:
+        raise RecordError(f"port {record.port}")
+    proto = hints.get("proto", "http").lower()
+    if proto not in ("http", "https"):
+        raise RecordError(f"proto {clean(proto, 20)}")
+    path = _path(hints.get("path", ""))
+    usable = usable_addresses(record.addresses, allowed=allowed, is_own=record.is_own)
+    if not usable:
+        raise RecordError("no address in the allowed networks")
+    address = in_use if in_use in usable else usable[0]
+    host = address.replace("%", "%25")
+    authority = f"[{host}]" if ":" in host else host
+    label = record.instance.removesuffix(f".{record.type}.local.")
+    return Service(
+        instance=record.instance,
+        name=clean(label, _MAX_NAME) or "unnamed",
+        url=f"{proto}://{authority}:{record.port}{path}",
+        hosts=frozenset({*usable, record.host.lower().rstrip(".")}),
+        backend=backend,
+        txt=tuple(sorted(hints.items())),
+    )
+
+
+def usable_addresses(
+    addresses: Iterable[str], *, allowed: Iterable[Network], is_own: bool
+) -> list[str]:
+    """What may be connected to, best first: IPv4 before IPv6, global before link-local."""
+    networks = tuple(allowed)
+    parsed = []
+    for text in addresses:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            continue
+        if _is_usable(address, networks, is_own=is_own):
+            parsed.append((address.version, address.is_link_local, int(address), text))
+    return [text for *_, text in sorted(parsed)]
+
+
+def _is_usable(address: Address, networks: Iterable[Network], *, is_own: bool) -> bool:
+    if address.is_loopback and not is_own:
+        return False
+    if address.version == 6 and address.is_link_local and not address.scope_id:  # noqa: PLR2004
+        return False
+    bare = ipaddress.ip_address(int(address)) if address.version == 4 else address  # noqa: PLR2004
+    return any(bare in network for network in networks if network.version == bare.version)
+
+
+def is_allowed_host(host: str, allowed: Iterable[Network]) -> bool:
+    """Whether a remembered endpoint's host is still one that mDNS may lead us to."""
+    return bool(usable_addresses([host], allowed=allowed, is_own=True))
+
+
+def txt_hints(raw: bytes) -> dict[str, str]:
+    """The keys that we know, by their documented names; of doubled keys the first counts."""
+    hints: dict[str, str] = {}
+    for key, value in _txt_pairs(raw[:MAX_TXT]):
+        hints.setdefault(_ALIASES.get(key, key), value)
+    return hints
+
+
+def _txt_pairs(raw: bytes) -> list[tuple[str, str]]:
+    """Key and value of each string; a string that is cut off ends the record."""
+    pairs: list[tuple[str, str]] = []
+    position = 0
+    while position < len(raw) and len(pairs) < MAX_TXT_KEYS:
+        length = raw[position]
+        entry = raw[position + 1 : position + 1 + length]
+        position += 1 + length
+        if len(entry) < length:
+            break
+        key, _, value = entry.partition(b"=")
+        name = key.decode("ascii", "replace").lower()
+        if name.isprintable() and name and "\ufffd" not in name:
+            pairs.append((name, clean(value.decode("utf-8", "replace"), 255)))
+    return pairs
+
+
+def _path(text: str) -> str:
+    """One absolute path as a prefix, "" for the root.
+
+    Raises:
+        RecordError: it is something else; dots, queries and escapes have no place there.
+    """
+    segments = text.split("/")
+    if not _PATH.fullmatch(text) or "." in segments or ".." in segments:
+        raise RecordError(f"path {clean(text, 60)!r}")
+    return text.rstrip("/")
