@@ -165,7 +165,7 @@ class Detector:
 
     async def _ask_drivers(self, client: httpx.AsyncClient, first: Answer) -> Finding | None:
         """What the first driver finds that knows its own; else why nobody does."""
-        troubles = []
+        troubles: list[Trouble] = []
         for driver in DRIVERS:
             look = self._new_look(client)
             finding = await driver(look, first)

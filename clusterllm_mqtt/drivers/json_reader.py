@@ -12,8 +12,6 @@ from typing import Any, Final, NoReturn
 
 from clusterllm_mqtt.endpoint_url import WHITE_SPACE
 
-from clusterllm_mqtt.endpoint_url import WHITE_SPACE
-
 _JSON_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _INTEGER_DIGITS: Final = 20
@@ -45,29 +43,18 @@ def parse(body: bytes) -> Any:  # noqa: ANN401  # JSON is any of its types
         Malformed: it is no JSON by RFC 8259, or nested deeper than Python reads (about 1,000).
     """
     try:
-        return _DECODER.decode(body.decode("utf-8", "replace"))
+        return json.loads(
+            body.decode("utf-8", "replace"),
+            parse_int=Number,
+            parse_float=Number,
+            parse_constant=_no_constant,
+        )
     except (ValueError, RecursionError):
         raise Malformed("not JSON") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> Fields:
-    """An object whose order is that of the last mentions, so that the last spelling wins."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        found = dict(reversed(dict(reversed(pairs)).items()))
-    return found
-
-
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(name)
-
-
-_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object,
-    parse_int=Number,
-    parse_float=Number,
-    parse_constant=_no_constant,
-)
+    raise Malformed(f"{name} is no JSON")
 
 
 def fields(value: object) -> Fields:
