@@ -68,6 +68,16 @@ class Inventory:
         entries = (entry for _, entry in sorted(self._entries.items()))
         return tuple(state for entry in entries if (state := entry.state) is not None)
 
+    def state(self, key: str) -> EndpointState | None:
+        """What is published of one endpoint; None before its first verdict."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.state
+
+    def instances(self, key: str) -> frozenset[str]:
+        """The services that name an endpoint now."""
+        entry = self._entries.get(key)
+        return frozenset() if entry is None else frozenset(entry.instances)
+
     @property
     def unprobed(self) -> frozenset[str]:
         """Keys of endpoints that this process has not probed yet."""

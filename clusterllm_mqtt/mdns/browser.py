@@ -52,9 +52,12 @@ MAX_SERVICES: Final = 64
 _REQUEST_MS: Final = 3000
 _MAX_REQUESTS: Final = 8
 _ATTEMPTS: Final = 3
-_INTERFACES_EVERY_S: Final = 60.0
+_AGAIN_S: Final = 60.0
 _MAX_REJECTIONS_LOGGED: Final = 256
 _LOGGER = logging.getLogger(__name__)
+
+
+BrowserEvent = EndpointFound | EndpointLost | MdnsHealth
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,50 +71,64 @@ class MdnsOptions:
 
 
 class Browser:
-    """Browses while it is open; `events` tells what is found and lost."""
+    """Browses while it is open; `events` tells what is found and lost, and how it goes.
+
+    Where multicast does not work, that is told once as `MdnsHealth`, and tried again every minute:
+    a machine that boots may have no network yet.
+    """
 
     def __init__(self, options: MdnsOptions | None = None) -> None:
         self._options = options or MdnsOptions()
-        self._events: asyncio.Queue[EndpointFound | EndpointLost] = asyncio.Queue()
+        self._events: asyncio.Queue[BrowserEvent] = asyncio.Queue()
         self._services: dict[str, Service] = {}
         self._looking: dict[str, asyncio.Task[None]] = {}
         self._requests = asyncio.Semaphore(_MAX_REQUESTS)
         self._rejected: set[str] = set()
         self._is_full = False
-        self._stack = contextlib.AsyncExitStack()
         self._zeroconf: AsyncZeroconf | None = None
+        self._browsing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        self._browsing = asyncio.create_task(self._browse(), name="mdns browse")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        tasks = [*self._looking.values(), *filter(None, [self._browsing])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def events(self) -> AsyncIterator[BrowserEvent]:
+        """What changes, in order; for one reader."""
+        while True:
+            yield await self._events.get()
+
+    async def _browse(self) -> None:
+        while True:
+            try:
+                async with contextlib.AsyncExitStack() as stack:
+                    await self._open(stack)
+                    self._tell_health()
+                    await self._follow_interfaces()
+            except MdnsError as error:
+                self._events.put_nowait(MdnsHealth(MdnsState.FAILED, detail=str(error)))
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _open(self, stack: contextlib.AsyncExitStack) -> None:
+        """Raises `MdnsError` where there is no multicast."""
         self._zeroconf = open_zeroconf(self._options.interfaces)
-        self._stack.push_async_callback(self._zeroconf.async_close)
+        stack.push_async_callback(self._zeroconf.async_close)
         types = [service_type + DOMAIN for service_type in self._options.service_types]
         try:
             browser = AsyncServiceBrowser(
                 self._zeroconf.zeroconf, types, handlers=[self._on_change]
             )
         except (BadTypeInNameException, OSError) as error:
-            await self._stack.aclose()
             raise MdnsError(f"cannot browse {', '.join(types)}: {error}") from None
-        self._stack.push_async_callback(browser.async_cancel)
-        if not self._options.interfaces:
-            task = asyncio.create_task(self._follow_interfaces(), name="mdns interfaces")
-            self._stack.callback(task.cancel)
-        return self
+        stack.push_async_callback(browser.async_cancel)
 
-    async def __aexit__(self, *_: object) -> None:
-        for task in self._looking.values():
-            task.cancel()
-        await self._stack.aclose()
-
-    @property
-    def health(self) -> MdnsHealth:
-        """How browsing goes."""
-        return MdnsHealth(MdnsState.OK, len(self._services))
-
-    async def events(self) -> AsyncIterator[EndpointFound | EndpointLost]:
-        """What changes, in order; for one reader."""
-        while True:
-            yield await self._events.get()
+    def _tell_health(self) -> None:
+        self._events.put_nowait(MdnsHealth(MdnsState.OK, len(self._services)))
 
     def refresh(self, instance: str) -> None:
         """Look at a known service again: a new address does not always announce itself."""
@@ -132,6 +149,7 @@ class Browser:
             task.cancel()
         if self._services.pop(name, None):
             self._events.put_nowait(EndpointLost(name))
+            self._tell_health()
 
     def _look_at(self, name: str) -> None:
         if name in self._looking:
@@ -163,6 +181,7 @@ class Browser:
         if service != before:
             self._services[name] = service
             self._events.put_nowait(EndpointFound(service))
+            self._tell_health()
 
     async def _resolve(self, name: str) -> ServiceRecord | None:
         """The records of a service; None when they cannot be had or read."""
@@ -206,6 +225,8 @@ class Browser:
         """Multicast memberships do not follow Wi-Fi and VPN changes by themselves."""
         assert self._zeroconf is not None  # noqa: S101
         while True:
-            await asyncio.sleep(_INTERFACES_EVERY_S)
+            await asyncio.sleep(_AGAIN_S)
+            if self._options.interfaces:
+                continue
             with contextlib.suppress(OSError, RuntimeError):
                 await self._zeroconf.async_update_interfaces()

@@ -1,81 +1,242 @@
 """Keeps what the broker holds for one bridge equal to what that bridge desires.
 
-The one place that publishes. `held` is what the broker is known to hold of our own topics: what it
-showed us, and what it acknowledged.
+The one place that publishes. The order of truth on a new connection: read what is retained, let the
+bridge learn it back and probe all of it, publish everything that is true now, and only then say
+`online`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol
+import random
+from typing import TYPE_CHECKING, Final, Protocol
 
-from clusterllm_mqtt.errors import BrokerError
-from clusterllm_mqtt.mqtt.messages import availability_message
+from clusterllm_mqtt.errors import BrokerError, RecordError
+from clusterllm_mqtt.mqtt.events import Connected, Disconnected, Received
+from clusterllm_mqtt.mqtt.messages import OFFLINE, ONLINE, availability_message
+from clusterllm_mqtt.mqtt.records import read_index
 from clusterllm_mqtt.mqtt.retained import diff
+from clusterllm_mqtt.mqtt.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
+    from clusterllm_mqtt.mqtt.events import SessionEvent
     from clusterllm_mqtt.mqtt.messages import Message
     from clusterllm_mqtt.mqtt.topics import BridgeTopics
 
+HEARTBEAT_S: Final = 60.0
+RETRY_S: Final = 5.0
+_GREETING_DELAY_S: Final = (0.5, 3.0)
+_GOODBYE_TIMEOUT_S: Final = 3.0
 _LOGGER = logging.getLogger(__name__)
 
 
-class PublishingClient(Protocol):
-    """What the publisher needs of the MQTT client."""
+class BrokerSession(Protocol):
+    """What the publisher needs of the MQTT session."""
+
+    def events(self) -> AsyncIterator[SessionEvent]:
+        """Connections, disconnections and messages, in order."""
+        ...
 
     async def publish(self, *messages: Message) -> None:
-        """Send in this order; return when all are acknowledged.
+        """Send in this order, acknowledged."""
+        ...
 
-        Raises:
-            BrokerError: one was not.
-        """
+    async def subscribe(self, *filters: str, qos: int = 1) -> None:
+        """Subscribe, acknowledged."""
+        ...
+
+    async def unsubscribe(self, *filters: str) -> None:
+        """Unsubscribe, acknowledged."""
+        ...
+
+
+class Truth(Protocol):
+    """What the publisher needs of the bridge."""
+
+    def desired(self) -> Mapping[str, Message]:
+        """Everything that should be retained now, except the availability."""
+        ...
+
+    def recall(self, held: Mapping[str, bytes]) -> None:
+        """Learn back what an earlier life published; called once, before anything is published."""
+        ...
+
+    async def all_probed(self) -> None:
+        """Return when every endpoint that is known by now has been probed in this life."""
+        ...
+
+    def command(self, topic: str) -> None:
+        """Somebody asks to probe."""
+        ...
+
+    def note_error(self, text: str) -> None:
+        """Something between us and the broker went wrong."""
         ...
 
 
 class Publisher:
-    """The retained topics of one bridge."""
+    """The MQTT side of a bridge; `run` until cancelled."""
 
-    def __init__(self, client: PublishingClient, topics: BridgeTopics) -> None:
-        self._client = client
+    def __init__(
+        self,
+        session: BrokerSession,
+        topics: BridgeTopics,
+        truth: Truth,
+        *,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        self._session = session
         self._topics = topics
-        self._held: dict[str, bytes] = {}
+        self._truth = truth
+        self._heartbeat_s = heartbeat_s
+        self._snapshot = Snapshot(topics.own_filters(), self._expected)
+        self._events: list[Message] = []
+        self._dirty = asyncio.Event()
+        self._is_synced = False
+        self._has_recalled = False
+        self._syncing: asyncio.Task[None] | None = None
+        self._greeting: asyncio.Task[None] | None = None
 
-    def hold(self, held: Mapping[str, bytes]) -> None:
-        """Start from what the broker showed, after a connect."""
-        self._held = dict(held)
+    def changed(self, events: Iterable[Message] = ()) -> None:
+        """The desired set may have changed; `events` are told once, after it is published."""
+        if self._is_synced:
+            self._events += events
+        self._dirty.set()
 
-    def saw(self, topic: str, payload: bytes) -> None:
-        """Take note of a message on one of our own topics, ours or somebody else's."""
-        if payload:
-            self._held[topic] = payload
-        else:
-            self._held.pop(topic, None)
+    async def run(self) -> None:
+        """Follow the session.
 
-    async def reconcile(self, desired: Mapping[str, Message], *, everything: bool = False) -> bool:
-        """Publish what differs (or `everything`), clear what fell out; False when that failed."""
-        held = self._held
-        if everything:
-            held = dict.fromkeys(held, b"")
-        return await self._send(diff(self._topics, desired, held))
+        Raises:
+            BrokerError: the session ended for good.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._publish_changes(), name="publish changes")
+            tasks.create_task(self._beat(), name="heartbeat")
+            async for event in self._session.events():
+                self._stop(self._syncing if not isinstance(event, Received) else None)
+                if isinstance(event, Connected):
+                    self._syncing = tasks.create_task(self._synchronise(), name="synchronise")
+                elif isinstance(event, Disconnected):
+                    self._is_synced = False
+                    self._truth.note_error(f"connection to the broker lost: {event.detail}")
+                else:
+                    self._received(event, tasks)
 
-    async def republish(self, messages: Iterable[Message]) -> bool:
-        """Publish again what is held already, for a reader that has just come."""
-        return await self._send(messages)
-
-    async def announce(self, *, online: bool) -> bool:
-        """Say `online` or `offline`."""
-        return await self._send([availability_message(self._topics, online=online)])
-
-    async def _send(self, messages: Iterable[Message]) -> bool:
-        messages = tuple(messages)
+    async def goodbye(self) -> None:
+        """Say `offline`, acknowledged; for a clean end."""
+        self._is_synced = False
         try:
-            await self._client.publish(*messages)
+            async with asyncio.timeout(_GOODBYE_TIMEOUT_S):
+                await self._session.publish(availability_message(self._topics, online=False))
+        except (BrokerError, TimeoutError):
+            _LOGGER.info("%s: offline not published; the will says it", self._topics.bridge)
+
+    async def _synchronise(self) -> None:
+        """From a new connection to `online`."""
+        while not self._is_synced:
+            try:
+                await self._tell_everything()
+            except BrokerError as error:
+                self._note(error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._is_synced = True
+                self._dirty.set()
+
+    async def _tell_everything(self) -> None:
+        """Raises `BrokerError` when a step was refused or not acknowledged."""
+        await self._session.subscribe(*self._topics.command_filters())
+        await self._session.subscribe(self._topics.home_assistant_status, qos=0)
+        ours = set(self._snapshot.held)
+        missing = await self._snapshot.read(self._session)
+        if missing:
+            text = "%s: the broker did not hand over %d retained topics"
+            _LOGGER.warning(text, self._topics.bridge, len(missing))
+        if not self._has_recalled:
+            self._has_recalled = True
+            self._truth.recall(self._snapshot.held)
+        await self._truth.all_probed()
+        stale = dict.fromkeys(ours | self._snapshot.held.keys() | missing, b"")
+        await self._publish(diff(self._topics, self._truth.desired(), stale))
+        await self._publish([availability_message(self._topics, online=True)])
+
+    async def _publish_changes(self) -> None:
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            if self._is_synced:
+                events, self._events = self._events, []
+                changes = diff(self._topics, self._truth.desired(), self._snapshot.held)
+                await self._publish_or_note([*changes, *events])
+
+    async def _beat(self) -> None:
+        """Repeat `online`, which expires, so that a broker that died with us fools nobody."""
+        while True:
+            await asyncio.sleep(self._heartbeat_s)
+            if self._is_synced:
+                await self._publish_or_note([availability_message(self._topics, online=True)])
+
+    def _received(self, message: Received, tasks: asyncio.TaskGroup) -> None:
+        topics = self._topics
+        if message.topic == topics.home_assistant_status:
+            if message.payload == ONLINE:
+                self._stop(self._greeting)
+                self._greeting = tasks.create_task(self._greet(), name="greet Home Assistant")
+        elif message.topic.endswith("/command/probe"):
+            if not message.retain:
+                self._truth.command(message.topic)
+        else:
+            self._saw(message, tasks)
+
+    def _saw(self, message: Received, tasks: asyncio.TaskGroup) -> None:
+        """One of our own topics: an echo, what an earlier life left, or somebody else's doing."""
+        before = self._snapshot.held.get(message.topic, b"")
+        self._snapshot.saw(message.topic, message.payload)
+        if not self._is_synced or message.payload == before:
+            return
+        if message.topic != self._topics.availability:
+            self._dirty.set()
+        elif message.payload == OFFLINE:  # the will of a half-dead earlier connection
+            online = availability_message(self._topics, online=True)
+            tasks.create_task(self._publish_or_note([online]), name="say online again")
+
+    async def _greet(self) -> None:
+        """Home Assistant came up: tell it everything again, not all bridges at once."""
+        await asyncio.sleep(random.uniform(*_GREETING_DELAY_S))  # noqa: S311  # spreads load
+        if self._is_synced:
+            online = availability_message(self._topics, online=True)
+            await self._publish_or_note([*self._truth.desired().values(), online])
+
+    async def _publish_or_note(self, messages: list[Message]) -> None:
+        try:
+            await self._publish(messages)
         except BrokerError as error:
-            _LOGGER.warning("%s: not published: %s", self._topics.bridge, error)
-            return False
+            self._note(error)
+
+    def _note(self, error: BrokerError) -> None:
+        self._truth.note_error(str(error))
+        _LOGGER.warning("%s: not published: %s", self._topics.bridge, error)
+
+    async def _publish(self, messages: list[Message]) -> None:
+        """Send, and remember what the broker acknowledged to hold."""
+        await self._session.publish(*messages)
         for message in messages:
             if message.retain:
-                self.saw(message.topic, message.payload)
-        return True
+                self._snapshot.saw(message.topic, message.payload)
+
+    def _expected(self, held: Mapping[str, bytes]) -> frozenset[str]:
+        """What our own index says should be retained."""
+        try:
+            keys = read_index(held.get(self._topics.status, b""))
+        except RecordError:
+            return frozenset()
+        topics = self._topics
+        return frozenset(t for key in keys for t in (topics.info(key), topics.probe(key)))
+
+    @staticmethod
+    def _stop(task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            task.cancel()

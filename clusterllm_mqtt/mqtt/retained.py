@@ -9,12 +9,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterllm_mqtt.mqtt.messages import Message, clear_message
+from clusterllm_mqtt.mqtt.discovery import bridge_discovery, endpoint_discovery
+from clusterllm_mqtt.mqtt.messages import (
+    BridgeFacts,
+    Message,
+    clear_message,
+    info_message,
+    probe_message,
+    status_message,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from clusterllm_mqtt.models import EndpointState
     from clusterllm_mqtt.mqtt.topics import BridgeTopics
+
+
+def desired_messages(
+    topics: BridgeTopics,
+    facts: BridgeFacts,
+    states: Sequence[EndpointState],
+    probed: Mapping[str, EndpointState],
+    *,
+    home_assistant: bool = True,
+) -> dict[str, Message]:
+    """Everything that should be retained for a bridge, except its availability, in order.
+
+    `probed` holds for each key the state whose probe facts are told; it lags behind `states`, since
+    those facts change with every probe and are told every few minutes only.
+    """
+    messages = []
+    if home_assistant:
+        messages.append(bridge_discovery(topics))
+        messages += [endpoint_discovery(topics, s.endpoint, s.info.backend) for s in states]
+    for state in states:
+        messages.append(probe_message(topics, probed.get(state.endpoint.key, state)))
+        messages.append(info_message(topics, state))
+    messages.append(status_message(topics, facts, states))
+    return {message.topic: message for message in messages}
 
 
 def diff(
@@ -31,12 +64,11 @@ def diff(
 
 def _clearable(topics: BridgeTopics, fallen: Iterable[str]) -> Iterator[str]:
     """Discovery follows from the key, so it goes with its endpoint even if nobody saw it."""
-    cleared = set()
-    for topic in sorted(fallen):
+    own = set()
+    for topic in fallen:
         parsed = topics.parse_endpoint(topic)
         if parsed is not None:
-            cleared.add(topics.discovery(parsed.key))
-            cleared.add(topic)
+            own |= {topic, topics.discovery(parsed.key)}
         elif topics.is_own_discovery(topic):
-            cleared.add(topic)
-    yield from sorted(cleared, key=lambda topic: (topics.parse_endpoint(topic) is not None, topic))
+            own.add(topic)
+    yield from sorted(own, key=lambda topic: (not topics.is_own_discovery(topic), topic))
