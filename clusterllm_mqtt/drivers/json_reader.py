@@ -12,8 +12,6 @@ from typing import Any, Final, NoReturn
 
 from clusterllm_mqtt.endpoint_url import WHITE_SPACE
 
-from clusterllm_mqtt.endpoint_url import WHITE_SPACE
-
 _JSON_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _INTEGER_DIGITS: Final = 20
