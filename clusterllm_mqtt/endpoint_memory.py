@@ -47,6 +47,7 @@ class EndpointMemory:
     duration_s: float = 0.0
     gone_since_s: float | None = None
     displaced: bool = False
+    _backend: str = ""
     _failures: int = 0
     _confirmed: State | None = None
     _known: Info | None = None
@@ -70,6 +71,7 @@ class EndpointMemory:
             probed_at=self.probed_at,
             duration_s=self.duration_s,
             advertised=bool(self.instances),
+            backend=self._backend,
         )
 
     def take(self, result: ProbeResult, *, failure_threshold: int) -> tuple[Transition, ...]:
@@ -104,7 +106,9 @@ class EndpointMemory:
     def _hold(self, detection: Detection, probed_at: datetime) -> None:
         """Make the detection what is true; a mere label never replaces an identified backend."""
         info = detection.info
-        if info.state is not State.RUNNING and self.info.backend:
+        if detection.identified:
+            self._backend = info.backend
+        elif info.state is not State.RUNNING and self.info.backend:
             info = replace(info, backend=self.info.backend)
         if self.state_since is None or info.state is not self.info.state:
             self.state_since = probed_at

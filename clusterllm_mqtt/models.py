@@ -226,8 +226,9 @@ class Transition:
 class EndpointState:
     """What we hold true of an endpoint after debouncing.
 
-    `info` is what is published; `state_since` is when its `state` began (UTC); `advertised` says
-    whether mDNS names the endpoint at this moment.
+    `info` is what is published; `backend` what was identified, "" while `info.backend` is but the
+    configured label; `state_since` is when the `state` began (UTC); `advertised` says whether mDNS
+    names the endpoint at this moment.
     """
 
     endpoint: Endpoint
@@ -238,3 +239,4 @@ class EndpointState:
     probed_at: datetime
     duration_s: float
     advertised: bool = False
+    backend: str = ""

@@ -6,6 +6,7 @@ makes it drop the whole payload, so only keys that every one of those releases k
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -32,8 +33,12 @@ _MAX_NAME: Final = 100
 _RUNNING: Final = "{{ 'online' if value_json.state == 'running' else 'offline' }}"
 
 
+@lru_cache(maxsize=4096)
 def endpoint_discovery(topics: BridgeTopics, endpoint: Endpoint, backend: str) -> Message:
-    """The device of one endpoint; it does not change while the endpoint comes and goes."""
+    """The device of one endpoint; it does not change while the endpoint comes and goes.
+
+    `backend` is the identified one, "" while unknown.
+    """
     key = endpoint.key
     sources = {
         "info": topics.info(key),
@@ -52,6 +57,7 @@ def endpoint_discovery(topics: BridgeTopics, endpoint: Endpoint, backend: str) -
     return Message(topics.discovery(key), encode(payload))
 
 
+@lru_cache(maxsize=8)
 def bridge_discovery(topics: BridgeTopics) -> Message:
     """The device of the bridge itself."""
     sources = {

@@ -42,7 +42,7 @@ def desired_messages(
     messages = []
     if home_assistant:
         messages.append(bridge_discovery(topics))
-        messages += [endpoint_discovery(topics, s.endpoint, s.info.backend) for s in states]
+        messages += [endpoint_discovery(topics, s.endpoint, s.backend) for s in states]
     for state in states:
         messages.append(probe_message(topics, probed.get(state.endpoint.key, state)))
         messages.append(info_message(topics, state))
