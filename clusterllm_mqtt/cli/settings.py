@@ -1,0 +1,33 @@
+"""`config check` and `schema`: the configuration, checked and described."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from clusterllm_mqtt.config import Settings, load_settings
+from clusterllm_mqtt.config_reference import INFO_SCHEMA, markdown
+from clusterllm_mqtt.config_values import bridge_options, broker_options
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def check(args: argparse.Namespace) -> int:
+    """Check everything that can be checked without a network; show what is in force."""
+    settings = load_settings(args.file)
+    options = bridge_options(settings, broker_options(settings.mqtt))
+    print(json.dumps(settings.model_dump(mode="json"), indent=2, ensure_ascii=False))
+    for endpoint in options.endpoints:
+        print(f"# {endpoint.name}: topics under {options.topics.root}/endpoint/{endpoint.key}")
+    return 0
+
+
+def schema(args: argparse.Namespace) -> int:
+    """JSON Schema of the configuration file or of the Info record, or a page for people."""
+    if args.markdown:
+        print(markdown(), end="")
+    else:
+        document = INFO_SCHEMA if args.what == "info" else Settings.model_json_schema()
+        print(json.dumps(document, indent=2, ensure_ascii=False))
+    return 0

@@ -1,0 +1,127 @@
+"""Reads settings as plain values, and knows where each was written: in which line or variable.
+
+JSON is a subset of YAML. Environment variables lie over the file: `CLUSTERLLM_MQTT__HOST` is
+`mqtt.host`; lists are written as YAML, `[a, b]`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from clusterllm_mqtt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+ENV_PREFIX: Final = "CLUSTERLLM_"
+_MAX_FILE: Final = 2**20
+
+Place = tuple[str | int, ...]
+"""The way to a setting: `("endpoints", 0, "url")`."""
+
+
+@dataclass(slots=True)
+class Source:
+    """Values, and for each place the file and line or the variable that it comes from."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Place, str] = field(default_factory=dict)
+
+    def origin(self, place: Place) -> str:
+        """Where a setting was written; of one that was not, its nearest parent."""
+        while place and place not in self.origins:
+            place = place[:-1]
+        return self.origins.get(place, "")
+
+
+def read_source(path: Path | None, environ: Mapping[str, str] | None = None) -> Source:
+    """The file, if any, under the environment (of this process, when none is given).
+
+    Raises:
+        ConfigError: the file cannot be read, is no YAML mapping, or doubles a key.
+    """
+    source = Source() if path is None else _read_file(path)
+    for name, text in sorted((os.environ if environ is None else environ).items()):
+        if name.startswith(ENV_PREFIX):
+            _lay_over(source, name, text)
+    return source
+
+
+def _read_file(path: Path) -> Source:
+    text = _read_text(path)
+    source = Source()
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return source
+        _note_places(node, str(path), (), source.origins)
+        values = loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        raise ConfigError(f"{path}:{line}: not YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise ConfigError(f"{path}: not YAML; control characters are not allowed") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: the file holds a {type(values).__name__}, not settings by name")
+    source.values = values
+    return source
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_FILE + 1)
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; check the path and its permissions") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8; save it as UTF-8") from None
+    if len(raw) > _MAX_FILE:
+        raise ConfigError(f"{path}: larger than 1 MiB; is this the configuration file?")
+    return text
+
+
+def _note_places(node: yaml.Node, file: str, place: Place, origins: dict[Place, str]) -> None:
+    """Remember each key's line; a key that stands twice is an error, since one would be lost."""
+    origins[place] = f"{file}:{node.start_mark.line + 1}"
+    if isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            _note_places(item, file, (*place, number), origins)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            inner = (*place, str(key.value))
+            line = key.start_mark.line + 1
+            if inner in origins:
+                first = origins[inner].rpartition(":")[2]
+                name = ".".join(map(str, inner))
+                raise ConfigError(f"{file}:{line}: {name} stands in line {first} already; keep one")
+            _note_places(value, file, inner, origins)
+            origins[inner] = f"{file}:{line}"
+
+
+def _lay_over(source: Source, variable: str, text: str) -> None:
+    place = tuple(variable.removeprefix(ENV_PREFIX).lower().split("__"))
+    values = source.values
+    for name in place[:-1]:
+        inner = values.get(name)
+        if not isinstance(inner, dict):
+            inner = values[name] = {}
+        values = inner
+    values[place[-1]] = _value(variable, text)
+    source.origins[place] = variable
+
+
+def _value(variable: str, text: str) -> object:
+    """Lists and mappings are YAML; anything else is text, which the setting's type reads."""
+    if not text.lstrip().startswith(("[", "{")):
+        return text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"{variable}: not a YAML list; write it like [a, b]") from None
