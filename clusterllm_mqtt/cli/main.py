@@ -1,4 +1,4 @@
-"""The commands and their options; a command's code is imported when it runs, so `--help` is quick."""
+"""The commands and their options; a command's code is imported only when it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 _CHATTY: Final = ("httpx", "httpcore", "zeroconf", "asyncio")
 
-Subparsers = argparse._SubParsersAction  # noqa: SLF001  # argparse has no public name for it
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  # has no other
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,9 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(
-    commands: Subparsers[argparse.ArgumentParser], name: str, run: str, text: str
-) -> argparse.ArgumentParser:
+def _add(commands: Commands, name: str, run: str, text: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=f"{text[:1].upper()}{text[1:]}.")
     parser.set_defaults(run=run)
     return parser
@@ -80,13 +79,13 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_bridge(commands: Subparsers[argparse.ArgumentParser]) -> None:
+def _add_bridge(commands: Commands) -> None:
     text = "browse, probe and publish until stopped"
     parser = _add(commands, "bridge", "bridge:run", text)
     _add_file(parser)
 
 
-def _add_probe(commands: Subparsers[argparse.ArgumentParser]) -> None:
+def _add_probe(commands: Commands) -> None:
     parser = _add(commands, "probe", "look:probe", "look at one endpoint; exit code 0 if it runs")
     parser.add_argument("url", metavar="URL", help="base URL, like http://192.168.1.10:8080")
     parser.add_argument("--key-file", type=Path, metavar="FILE", help="file with the API key")
@@ -95,7 +94,7 @@ def _add_probe(commands: Subparsers[argparse.ArgumentParser]) -> None:
     parser.add_argument("--json", action="store_true", help="print the Info record")
 
 
-def _add_browse(commands: Subparsers[argparse.ArgumentParser]) -> None:
+def _add_browse(commands: Commands) -> None:
     text = "show what mDNS names, and why something is ignored"
     parser = _add(commands, "browse", "look:browse", text)
     _add_file(parser)
@@ -113,7 +112,7 @@ def _add_interfaces(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_advertise(commands: Subparsers[argparse.ArgumentParser]) -> None:
+def _add_advertise(commands: Commands) -> None:
     text = "announce a server that cannot do so itself, until stopped"
     parser = _add(commands, "advertise", "advertise:run", text)
     parser.add_argument("--port", type=int, required=True, help="port of the server")
@@ -130,14 +129,14 @@ def _add_advertise(commands: Subparsers[argparse.ArgumentParser]) -> None:
     _add_interfaces(parser)
 
 
-def _add_status(commands: Subparsers[argparse.ArgumentParser]) -> None:
+def _add_status(commands: Commands) -> None:
     text = "show what the broker holds; exit code 1 if something is down"
     parser = _add(commands, "status", "retained:status", text)
     _add_file(parser)
     parser.add_argument("--json", action="store_true", help="print the records as JSON")
 
 
-def _add_clear(commands: Subparsers[argparse.ArgumentParser]) -> None:
+def _add_clear(commands: Commands) -> None:
     text = "remove this bridge's retained topics, and its devices from Home Assistant"
     parser = _add(commands, "clear", "retained:clear", text)
     _add_file(parser)
@@ -145,14 +144,14 @@ def _add_clear(commands: Subparsers[argparse.ArgumentParser]) -> None:
     parser.add_argument("--force", action="store_true", help="even while the bridge is online")
 
 
-def _add_config(commands: Subparsers[argparse.ArgumentParser]) -> None:
+def _add_config(commands: Commands) -> None:
     parser = commands.add_parser("config", help="check a configuration", description="Check.")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     check = _add(actions, "check", "settings:check", "check it, and show what is in force")
     _add_file(check)
 
 
-def _add_schema(commands: Subparsers[argparse.ArgumentParser]) -> None:
+def _add_schema(commands: Commands) -> None:
     parser = _add(commands, "schema", "settings:schema", "print a JSON Schema")
     parser.add_argument(
         "what", nargs="?", choices=("config", "info"), default="config", help="of what"

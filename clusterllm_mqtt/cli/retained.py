@@ -9,6 +9,7 @@ import uuid
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from clusterllm_mqtt.cli.render import Row, endpoint_table
@@ -19,7 +20,8 @@ from clusterllm_mqtt.models import State
 from clusterllm_mqtt.mqtt.broker import HOST
 from clusterllm_mqtt.mqtt.events import Connected, Received
 from clusterllm_mqtt.mqtt.messages import ONLINE, clear_message
-from clusterllm_mqtt.mqtt.records import read_index, read_recalled, read_record
+from clusterllm_mqtt.mqtt.records import read_recalled, read_record
+from clusterllm_mqtt.mqtt.retained import indexed_topics
 from clusterllm_mqtt.mqtt.session import Session
 from clusterllm_mqtt.mqtt.snapshot import Snapshot
 
@@ -136,7 +138,7 @@ async def _snapshot(
     """
     options = broker_options(settings.mqtt)
     options = replace(options, host=options.host or HOST)
-    snapshot = Snapshot(topics.own_filters(), lambda held: _expected(topics, held))
+    snapshot = Snapshot(topics.own_filters(), partial(indexed_topics, topics))
     async with Session(options, client_id=f"clusterllm-cli-{uuid.uuid4().hex[:12]}") as session:
         events = session.events()
         try:
@@ -157,11 +159,3 @@ async def _feed(events: AsyncIterator[object], snapshot: Snapshot) -> None:
     async for event in events:
         if isinstance(event, Received):
             snapshot.saw(event.topic, event.payload)
-
-
-def _expected(topics: BridgeTopics, held: Mapping[str, bytes]) -> frozenset[str]:
-    try:
-        keys = read_index(held.get(topics.status, b""))
-    except RecordError:
-        return frozenset()
-    return frozenset(t for key in keys for t in (topics.info(key), topics.probe(key)))

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from clusterllm_mqtt.errors import BrokerError, RecordError
+from clusterllm_mqtt.errors import BrokerError
 from clusterllm_mqtt.mqtt.events import Connected, Disconnected, Received
 from clusterllm_mqtt.mqtt.messages import OFFLINE, ONLINE, availability_message
-from clusterllm_mqtt.mqtt.records import read_index
-from clusterllm_mqtt.mqtt.retained import diff
+from clusterllm_mqtt.mqtt.retained import diff, indexed_topics
 from clusterllm_mqtt.mqtt.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Publisher:
         self._topics = topics
         self._truth = truth
         self._heartbeat_s = heartbeat_s
-        self._snapshot = Snapshot(topics.own_filters(), self._expected)
+        self._snapshot = Snapshot(topics.own_filters(), partial(indexed_topics, topics))
         self._events: list[Message] = []
         self._dirty = asyncio.Event()
         self._is_synced = False
@@ -226,15 +226,6 @@ class Publisher:
         for message in messages:
             if message.retain:
                 self._snapshot.saw(message.topic, message.payload)
-
-    def _expected(self, held: Mapping[str, bytes]) -> frozenset[str]:
-        """What our own index says should be retained."""
-        try:
-            keys = read_index(held.get(self._topics.status, b""))
-        except RecordError:
-            return frozenset()
-        topics = self._topics
-        return frozenset(t for key in keys for t in (topics.info(key), topics.probe(key)))
 
     @staticmethod
     def _stop(task: asyncio.Task[None] | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clusterllm_mqtt.errors import RecordError
 from clusterllm_mqtt.mqtt.discovery import bridge_discovery, endpoint_discovery
 from clusterllm_mqtt.mqtt.messages import (
     BridgeFacts,
@@ -18,6 +19,7 @@ from clusterllm_mqtt.mqtt.messages import (
     probe_message,
     status_message,
 )
+from clusterllm_mqtt.mqtt.records import read_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,6 +50,15 @@ def desired_messages(
         messages.append(info_message(topics, state))
     messages.append(status_message(topics, facts, states))
     return {message.topic: message for message in messages}
+
+
+def indexed_topics(topics: BridgeTopics, held: Mapping[str, bytes]) -> frozenset[str]:
+    """What a bridge's own index says should be retained."""
+    try:
+        keys = read_index(held.get(topics.status, b""))
+    except RecordError:
+        return frozenset()
+    return frozenset(t for key in keys for t in (topics.info(key), topics.probe(key)))
 
 
 def diff(
