@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from clusterllm_mqtt.errors import PublishError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-ACK_TIMEOUT_S: Final = 10.0
 Code = TypeVar("Code")
 
 
@@ -21,8 +20,9 @@ class Acknowledgements(Generic[Code]):
     before an acknowledgement that another thread hands over can be looked up.
     """
 
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str, *, timeout_s: float) -> None:
         self._broker = broker
+        self._timeout_s = timeout_s
         self._waiting: dict[int, asyncio.Future[list[Code]]] = {}
         self._is_over = False
 
@@ -30,14 +30,14 @@ class Acknowledgements(Generic[Code]):
         """The answers, in order.
 
         Raises:
-            PublishError: not all came within 10 s, or the connection ended.
+            PublishError: not all came in time, or the connection ended.
         """
         futures = [self._expect(packet_id) for packet_id in packet_ids]
         try:
-            async with asyncio.timeout(ACK_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 return await asyncio.gather(*futures)
         except TimeoutError:
-            text = f"{self._broker}: not acknowledged within {ACK_TIMEOUT_S:.0f} s"
+            text = f"{self._broker}: not acknowledged within {self._timeout_s:g} s"
             raise PublishError(text) from None
 
     def acknowledge(self, packet_id: int, codes: list[Code]) -> None:

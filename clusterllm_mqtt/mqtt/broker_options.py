@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class BrokerOptions:
     """Where the broker is and how to be let in; `protocol` "auto" is 5, else 3.1.1.
 
-    `keepalive_s` is what lets the will of a host that vanished fire within 1.5 times as long.
+    `ack_timeout_s` bounds how long a message may stay unacknowledged. `keepalive_s` is what lets the will of a host that vanished fire within 1.5 times as long.
     """
 
     host: str = "127.0.0.1"
@@ -29,6 +29,7 @@ class BrokerOptions:
     key_file: str = ""
     protocol: Literal["auto", "5", "3.1.1"] = "auto"
     keepalive_s: int = 20
+    ack_timeout_s: float = 10.0
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"

@@ -64,7 +64,9 @@ class Connection:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._on_message = on_message
-        self._acks: Acknowledgements[ReasonCode] = Acknowledgements(str(options))
+        self._acks: Acknowledgements[ReasonCode] = Acknowledgements(
+            str(options), timeout_s=options.ack_timeout_s
+        )
         self._opened: asyncio.Future[Properties | None] = self._loop.create_future()
         self.closed: asyncio.Future[Closed] = self._loop.create_future()
         self.version: Final = version
@@ -108,7 +110,8 @@ class Connection:
         except ssl.SSLError as error:
             raise BrokerRefusedError(tls_sentence(self._options, error)) from None
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that is none
-            raise BrokerUnavailableError(f"{self._options}: {error}") from None
+            hint = "; is this the broker's TLS port?" if self._options.tls else ""
+            raise BrokerUnavailableError(f"{self._options}: {error}{hint}") from None
         self._paho.loop_start()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -130,7 +133,7 @@ class Connection:
         """Send in this order; return when every QoS 1 message is acknowledged.
 
         Raises:
-            PublishError: not acknowledged within 10 s, or the connection ended before.
+            PublishError: not acknowledged in time, or the connection ended before.
             BrokerRefusedError: the broker refused one or it is too large; the others went out.
         """
         refused = []
@@ -245,6 +248,7 @@ class Connection:
         if not self.closed.done():
             self.closed.set_result(Closed(str(code), taken_over=code.value == _TAKEN_OVER))
         if not self._opened.done():
-            text = f"{self._options} closed the connection instead of accepting it"
+            text = f"{self._options} closed the connection instead of accepting it; "
+            text += "does this port want TLS, or a client certificate?"
             self._opened.set_exception(BrokerUnavailableError(text))
         self._acks.give_up()

@@ -139,6 +139,7 @@ class Session:
                     raise
                 self._tell(error)
             except BrokerUnavailableError as error:
+                self._short_lives = 0
                 self._tell(error)
 
     async def _open(self) -> Connection:
@@ -177,9 +178,13 @@ class Session:
         return False
 
     def _is_taken_over(self, closed: Closed, lived_s: float) -> bool:
-        """MQTT 5 says so; on 3.1.1 being dropped soon, again and again, is the only sign."""
-        if self._version == "5":
-            return closed.taken_over
+        """The broker says so, or drops us soon and lets us in again, over and over.
+
+        MQTT 3.1.1 has no word for it, and Mosquitto 2.0.11 does not say it on 5 either. A broker
+        that restarts refuses connections in between, which starts the count anew.
+        """
+        if closed.taken_over:
+            return True
         self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
         return self._short_lives >= _TAKEOVER_DROPS
 
