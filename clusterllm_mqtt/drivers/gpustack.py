@@ -1,31 +1,33 @@
 """GPUStack, versions 0.2 to 2.3.
 
 `/version` needs no key; with a `git_commit` it proves GPUStack and tells where the management API
-is: `/v1` in 0.x, `/v2` since. Models come from `/v1-openai/models`, which every version has: on
-0.x, `/v1/models` is the management list. A key that may not see the cluster gets 403, or since 2.2
-an empty listing: that is hidden, not zero.
+is: `/v1` in 0.x, `/v2` since. Models come from the alias path, which every version has: on 0.x,
+`/v1/models` is the management list. A key that may not see the cluster gets 403, or since 2.2 an
+empty listing: that is hidden, not zero. Without the proof, a device listing is one.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from clusterllm_mqtt.drivers.base import ALIAS, Finding, Look, Trouble
+from clusterllm_mqtt.drivers.base import Finding, Trouble, missing, worst
 from clusterllm_mqtt.drivers.gpustack_inventory import (
     PER_PAGE,
+    Device,
     Page,
     Totals,
-    devices_from_page,
-    totals_from_devices,
-    totals_from_workers,
-    workers_from_page,
+    Worker,
+    devices_page,
+    totals,
+    workers_page,
 )
-from clusterllm_mqtt.drivers.json_reader import fields, text
+from clusterllm_mqtt.drivers.json_reader import Malformed, fields, text
 from clusterllm_mqtt.drivers.llamacpp import SERVER as LLAMACPP_SERVER
-from clusterllm_mqtt.drivers.model_list import Row, model_rows, models_from_rows
+from clusterllm_mqtt.drivers.look import ALIAS, Look, Reading
+from clusterllm_mqtt.drivers.model_list import Served, served_models
+from clusterllm_mqtt.drivers.parts import Part, watch
 from clusterllm_mqtt.models import BACKEND_GPUSTACK, BACKEND_LLAMACPP, Reason
 
 if TYPE_CHECKING:
@@ -35,124 +37,187 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ANSWERS_OF_GPUSTACK: Final = frozenset({200, 401, 403})
-_HIDES_SINCE: Final = (2, 2)
-_HIDDEN: Final = Trouble(Reason.FORBIDDEN, "the key sees no workers: use an administrator's key")
-_NO_KEY: Final = Trouble(Reason.UNAUTHORIZED, "members, memory and models need an api_key")
+_HIDES_SINCE: Final = 2
+_HIDDEN: Final = Trouble(
+    Reason.FORBIDDEN, "the key sees no workers; use an administrator's key, or add a worker"
+)
+_NO_KEY: Final = Trouble(Reason.UNAUTHORIZED, "members and memory need a key; set api_key")
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
-    """What `/version` says; `commit` is what no look-alike has."""
+@dataclass(slots=True)
+class _Listing(Generic[T]):
+    """A paged listing, a part for each page."""
 
-    text: str
-    commit: str = ""
+    pages: list[Part[Page[T]]] = field(default_factory=list)
 
     @property
-    def number(self) -> tuple[int, int]:
-        """Major and minor; 0.0 when it is no number."""
-        found = re.match(r"v?(\d{1,4})\.(\d{1,4})", self.text)
-        return (int(found[1]), int(found[2])) if found else (0, 0)
+    def items(self) -> tuple[T, ...] | None:
+        """Of all pages; None when one of them was not read."""
+        values = [page.reading.value for page in self.pages]
+        known = [value for value in values if value is not None]
+        if not values or len(known) < len(values):
+            return None
+        return tuple(item for value in known for item in value.items)
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Of any page."""
+        return worst(page.reading.trouble for page in self.pages)
+
+
+@dataclass(slots=True)
+class _Cluster:
+    """What was read of one GPUStack.
+
+    `major` is None without the proof; `unproven` says why, when that may pass.
+    """
+
+    version: Part[str] | None = None
+    major: int | None = None
+    unproven: Trouble | None = None
+    devices: _Listing[Device] = field(default_factory=_Listing)
+    workers: _Listing[Worker] = field(default_factory=_Listing)
+    models: Part[tuple[Served, ...]] | None = None
+
+    @property
+    def parts(self) -> list[Part[Any]]:
+        """What is watched."""
+        return [
+            p for p in (*self.devices.pages, *self.workers.pages, self.models, self.version) if p
+        ]
 
 
 async def detect(look: Look, first: Answer) -> Finding | None:
     """Ask for the version; with a key for devices, workers and models."""
-    if look.backend == BACKEND_LLAMACPP or first.server == LLAMACPP_SERVER:
+    if look.label == BACKEND_LLAMACPP or first.server == LLAMACPP_SERVER:
         return None
-    proof = None
-    if first.status in _ANSWERS_OF_GPUSTACK:
-        proof = await look.read(look.base + "/version", _version)
-    if proof is None or not proof.commit:
-        return await _detect_unproven(look) if look.key else None
-    finding = Finding(BACKEND_GPUSTACK, version=proof.text)
-    if not look.key:
-        return replace(finding, trouble=_NO_KEY)
-    prefix = "/v2" if proof.number >= (1, 0) else "/v1"
-    devices = await _read_all(look, f"{prefix}/gpu-devices", devices_from_page)
-    workers = await _read_all(look, f"{prefix}/workers", workers_from_page)
-    totals = None if devices is None else totals_from_devices(devices, workers)
-    rows = await look.read(look.base + ALIAS, model_rows, keyed=True)
-    finding = _finding(look, proof, totals, rows, is_empty=not devices and workers == [])
-    return replace(finding, again=partial(_look_again, prefix=prefix, proof=proof))
+    base, cluster = await _prove(look)
+    cluster.models = await _read_openly(look, base, first)
+    if look.key:
+        await _read_machines(look, base, cluster)
+        if cluster.major is not None:
+            cluster.models = await _read_models(look, base, cluster.major)
+        elif cluster.devices.items is None:
+            return None
+        else:
+            cluster.version = await _read_version(look, base)
+    elif cluster.major is None:
+        return None
+    has_key = bool(look.key)
+    return watch(cluster.parts, lambda: _conclude(cluster, has_key=has_key))
 
 
-async def _detect_unproven(look: Look) -> Finding | None:
-    """Without a proof, a device listing is one; its version may then be told too."""
-    version: Version | None = None
+async def _prove(look: Look) -> tuple[str, _Cluster]:
+    """The base below which `/version` proves a GPUStack, else the endpoint and no proof."""
+    unproven = None
+    for base in look.urls(""):
+        reading = await look.ask(f"{base}/version", _proof)
+        if reading.value:
+            found = re.match(r"v?(\d{1,4})\.", reading.value)
+            major = int(found[1]) if found else _HIDES_SINCE
+            return base, _Cluster(Part(f"{base}/version", _proof, reading), major)
+        unproven = unproven or reading.trouble
+    return look.endpoint, _Cluster(unproven=unproven)
+
+
+async def _read_openly(look: Look, base: str, first: Answer) -> Part[tuple[Served, ...]]:
+    """The models as anybody may read them; `first` was the endpoint's own answer."""
+    url = base + ALIAS
+    if base == look.endpoint:
+        return Part(url, served_models, look.read(url, first, served_models))
+    return Part(url, served_models, await look.ask(url, served_models))
+
+
+async def _read_models(look: Look, base: str, major: int) -> Part[tuple[Served, ...]]:
+    """The models with the key; the alias path is a legacy one, and may go."""
+    url = base + ALIAS
+    reading = await look.ask(url, served_models, keyed=True)
+    if reading.status == 404 and major >= _HIDES_SINCE:  # noqa: PLR2004
+        url = f"{base}/v1/models"
+        reading = await look.ask(url, served_models, keyed=True)
+    return Part(url, served_models, reading)
+
+
+async def _read_version(look: Look, base: str) -> Part[str]:
+    """The version with the key, which counts only beside a device listing."""
+    tried = []
     for path in ("/v1/version", "/version"):
-        if version is None:
-            version = await look.read(look.base + path, _version, keyed=True)
-    for prefix in ("/v2", "/v1"):
-        devices = await _read_all(look, f"{prefix}/gpu-devices", devices_from_page)
-        if devices is not None:
-            finding = _with_totals(
-                Finding(BACKEND_GPUSTACK, version=version.text if version else ""),
-                totals_from_devices(devices, None),
-            )
-            return replace(finding, again=partial(_devices_again, prefix=prefix, known=finding))
-    return None
+        reading = await look.ask(base + path, _version, keyed=True)
+        tried.append(Part(base + path, _version, reading))
+        if reading.value:
+            break
+    return tried[-1]
 
 
-async def _look_again(look: Look, *, prefix: str, proof: Version) -> Finding | None:
-    """Two GETs: the models prove life, the worker listing repeats the devices."""
-    rows = await look.ask(look.base + ALIAS, model_rows, keyed=True)
-    workers = await _read_all(look, f"{prefix}/workers", workers_from_page)
-    if rows is None and workers is None and not look.troubles:
-        return None
-    totals = None if workers is None else totals_from_workers(workers)
-    return _finding(look, proof, totals, rows, is_empty=workers == [])
+async def _read_machines(look: Look, base: str, cluster: _Cluster) -> None:
+    """Devices and workers, from wherever this version has them."""
+    prefixes = ("/v1", "/v2") if cluster.major in {0, 1} else ("/v2", "/v1")
+    tried: list[_Listing[Device]] = []
+    for prefix in prefixes:
+        tried.append(await _read_listing(look, f"{base}{prefix}/gpu-devices", devices_page))
+        if tried[-1].items is not None:
+            cluster.devices = tried[-1]
+            cluster.workers = await _read_listing(look, f"{base}{prefix}/workers", workers_page)
+            return
+    cluster.devices = _Listing([page for listing in tried for page in listing.pages])
 
 
-async def _devices_again(look: Look, *, prefix: str, known: Finding) -> Finding | None:
-    """One GET; a listing of several pages is left to the full look."""
-    found = await look.ask(
-        _page_url(look, f"{prefix}/gpu-devices", 1), devices_from_page, keyed=True
-    )
-    if found is None or found[0].total_pages > 1:
-        return None
-    return _with_totals(known, totals_from_devices(found[1], None))
-
-
-def _finding(
-    look: Look, proof: Version, totals: Totals | None, rows: list[Row] | None, *, is_empty: bool
-) -> Finding:
-    trouble = look.worst_trouble
-    if is_empty and trouble is None and proof.number >= _HIDES_SINCE:
-        trouble = _HIDDEN
-    models = models_from_rows(rows or [])
-    finding = Finding(BACKEND_GPUSTACK, version=proof.text, models=models, trouble=trouble)
-    return finding if totals is None else _with_totals(finding, totals)
-
-
-def _with_totals(finding: Finding, totals: Totals) -> Finding:
-    return replace(
-        finding,
-        member_count=totals.member_count,
-        aggregate_vram_bytes=totals.aggregate_vram_bytes,
-    )
-
-
-def _page_url(look: Look, path: str, number: int) -> str:
-    return f"{look.base}{path}?perPage={PER_PAGE}&page={number}"
-
-
-async def _read_all(
-    look: Look, path: str, convert: Callable[[object], tuple[Page, list[T]]]
-) -> list[T] | None:
-    """Every page of a listing; None when one of them cannot be read."""
-    items: list[T] = []
+async def _read_listing(look: Look, url: str, convert: Callable[[object], Page[T]]) -> _Listing[T]:
+    """Every page, until one cannot be read or is not the one that was asked for."""
+    listing: _Listing[T] = _Listing()
     number, total_pages = 1, 1
     while number <= total_pages:
-        found = await look.read(_page_url(look, path, number), convert, keyed=True)
-        if found is None:
-            return None
-        page, more = found
-        items += more
+        page_url = f"{url}?perPage={PER_PAGE}&page={number}"
+        reading = await look.ask(page_url, convert, keyed=True)
+        page = reading.value
+        if page and number > 1 and page.number not in {0, number}:
+            break
+        listing.pages.append(Part(page_url, convert, reading, lambda page: page.total_pages))
+        if page is None:
+            break
         number, total_pages = number + 1, page.total_pages
-    return items
+    return listing
 
 
-def _version(document: object) -> Version | None:
+def _conclude(cluster: _Cluster, *, has_key: bool) -> Finding:
+    """What the parts say together."""
+    devices, workers = cluster.devices.items, cluster.workers.items
+    found = Totals(1, 0) if devices is None else totals(devices, workers or ())
+    machines = worst([cluster.devices.trouble, cluster.workers.trouble])
+    if not has_key:
+        machines = _NO_KEY
+    elif devices == () and workers == () and (cluster.major or 0) >= _HIDES_SINCE:
+        machines = _HIDDEN
+    models = cluster.models.reading if cluster.models else Reading[tuple[Served, ...]]()
+    trouble = cluster.unproven if cluster.major is None else models.trouble
+    version = cluster.version.reading if cluster.version else Reading[str]()
+    return Finding(
+        BACKEND_GPUSTACK,
+        version=version.value or "",
+        member_count=found.member_count,
+        aggregate_vram_bytes=found.aggregate_vram_bytes,
+        models=tuple(each.model for each in models.value or ()),
+        trouble=worst([machines, models.trouble if cluster.major is not None else None]),
+        note=_note(workers or ()),
+        missing=missing(machines=machines, models=trouble, version=version.trouble),
+    )
+
+
+def _note(workers: tuple[Worker, ...]) -> str:
+    ready = sum(worker.is_ready for worker in workers)
+    return f"{ready} of {len(workers)} workers are ready" if ready < len(workers) else ""
+
+
+def _proof(document: object) -> str:
+    """The version of what is surely a GPUStack."""
     found = fields(document)
-    version = text(found, "version") or text(found, "git_version")
-    return Version(version, text(found, "git_commit")) if version else None
+    version = text(found, "version")
+    if not version or not text(found, "git_commit"):
+        raise Malformed("not the version of GPUStack")
+    return version
+
+
+def _version(document: object) -> str:
+    """The version of what is a GPUStack by other proof."""
+    found = fields(document)
+    return text(found, "version") or text(found, "git_version")

@@ -1,13 +1,15 @@
-"""OpenAI-style model lists -> `ModelInfo`s; pure.
+"""OpenAI-style model lists -> what they name; pure.
 
 Names are what the API calls a model. Sizes come from wherever a server puts them: llama.cpp has
-`meta.size`, others `size`, `size_bytes` and the like.
+`meta.size`, others `size`, `size_bytes` and the like. A llama.cpp router adds a `status`.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Any, Final
 
 from clusterllm_mqtt.drivers.json_reader import (
@@ -21,53 +23,88 @@ from clusterllm_mqtt.drivers.json_reader import (
 )
 from clusterllm_mqtt.models import ModelInfo
 
+MAX_MODELS: Final = 4096
+"""More of a list are not kept: it may be a stranger's."""
+
 _NAME_KEYS: Final = ("id", "name", "model")
 _SIZE_KEYS: Final = ("size", "size_bytes", "bytes", "file_size", "disk_size")
 _NESTED_KEYS: Final = ("meta", "metadata")
+_MAX_NESTING: Final = 16
 _SPELLED_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _INT64: Final = float(2**63)
+_RPC: Final = "--rpc"
 
 Row = dict[str, Any]
 
 
-def model_rows(document: object) -> list[Row]:
-    """The rows of a list.
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model of a list.
+
+    `owner` is `owned_by`: what kind of server this is. A router's `state` is its word for it
+    (`loaded`, `unloaded`, ...); `workers` are the RPC workers that its command line names.
+    """
+
+    model: ModelInfo
+    owner: str = ""
+    state: str = ""
+    workers: tuple[str, ...] = ()
+
+
+def served_models(document: object) -> tuple[Served, ...]:
+    """The models in the list's order, duplicates included; rows without a name are skipped.
 
     Raises:
         Malformed: no list of objects in `data`, or a number that fits no double.
     """
-    found = rows(fields(document), "data")
-    if not all(isinstance(row, dict) for row in found if row is not None):
+    found = [row for row in rows(fields(document), "data") if row is not None]
+    if not all(isinstance(row, dict) for row in found):
         raise Malformed("a model is no object")
-    if not all(_is_finite(row) for row in found):
+    if not _is_finite(found):
         raise Malformed("a number is out of range")
-    return [row for row in found if row is not None]
+    return tuple(_served(row, name) for row, name in islice(_named(found), MAX_MODELS))
 
 
-def models_from_rows(found: list[Row]) -> tuple[ModelInfo, ...]:
-    """The models in the list's order, duplicates included; rows without a name are skipped."""
-    return tuple(ModelInfo(name, _size(row)) for row in found if (name := model_name(row)))
+def _named(found: list[Row]) -> list[tuple[Row, str]]:
+    return [(row, name) for row in found if (name := model_name(row))]
+
+
+def _served(row: Row, name: str) -> Served:
+    status = row.get("status")
+    status = status if isinstance(status, dict) else {}
+    return Served(
+        ModelInfo(name, _size(row)),
+        owner=_text(row, "owned_by"),
+        state=_text(status, "value"),
+        workers=_rpc_workers(status.get("args")),
+    )
 
 
 def model_name(row: Row) -> str:
     """What the API calls a model, "" when the row does not say."""
-    for key in _NAME_KEYS:
-        value = row.get(key)
-        if isinstance(value, str) and not isinstance(value, Number) and trim(value):
-            return plain(trim(value))
-    return ""
+    return next((name for key in _NAME_KEYS if (name := _text(row, key))), "")
 
 
-def owners(found: list[Row]) -> frozenset[str]:
-    """Whom the rows are `owned_by`: what kind of server this is."""
-    values = (row.get("owned_by") for row in found)
-    return frozenset(v for v in values if isinstance(v, str) and not isinstance(v, Number) and v)
+def _text(row: Row, key: str) -> str:
+    value = row.get(key)
+    if not isinstance(value, str) or isinstance(value, Number):
+        return ""
+    return plain(trim(value))
 
 
-def _size(row: Row) -> int:
-    sizes = (_integer(row.get(key)) for key in _SIZE_KEYS)
-    nested = (_size(inner) for key in _NESTED_KEYS if isinstance(inner := row.get(key), dict))
-    return next((size for group in (sizes, nested) for size in group if size), 0)
+def _rpc_workers(args: object) -> tuple[str, ...]:
+    """The addresses behind `--rpc` in a child's command line (seen in b11434)."""
+    words = [word for word in args if isinstance(word, str)] if isinstance(args, list) else []
+    lists = [after for word, after in pairwise(words) if word == _RPC]
+    return tuple(address for found in lists for address in found.split(",") if address)
+
+
+def _size(row: Row, depth: int = 0) -> int:
+    sizes = [_integer(row.get(key)) for key in _SIZE_KEYS]
+    if depth < _MAX_NESTING:
+        nested = (row.get(key) for key in _NESTED_KEYS)
+        sizes += [_size(inner, depth + 1) for inner in nested if isinstance(inner, dict)]
+    return next((size for size in sizes if size), 0)
 
 
 def _integer(value: object) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-from rig.replies import Reply
-from rig.stub import StubEndpoint
+from typing import TYPE_CHECKING, Any, Final
 
 from clusterllm_mqtt.models import Config
+
+if TYPE_CHECKING:
+    from rig.replies import Reply
+    from rig.stub import StubEndpoint
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "captures"
 TABLE: Final = FOLDER / "expected.json"

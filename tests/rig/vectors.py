@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-from rig.stub import StubEndpoint
+from typing import TYPE_CHECKING, Any, Final
 
 from clusterllm_mqtt.models import Config
+
+if TYPE_CHECKING:
+    from rig.stub import StubEndpoint
 
 DATA: Final = Path(__file__).parents[1] / "data" / "detect" / "vectors.jsonl"
 
