@@ -2,4 +2,18 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["rig.mosquitto"]
+from typing import TYPE_CHECKING
+
+import pytest
+from syrupy.extensions.json import JSONSnapshotExtension
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
+
+pytest_plugins = ["rig.llamacpp", "rig.mosquitto"]
+
+
+@pytest.fixture
+def snapshot_json(snapshot: SnapshotAssertion) -> SnapshotAssertion:
+    """What a reviewer reads as the user-visible change."""
+    return snapshot.use_extension(JSONSnapshotExtension)
