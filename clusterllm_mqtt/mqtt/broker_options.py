@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class BrokerOptions:
     """Where the broker is and how to be let in; `protocol` "auto" is 5, else 3.1.1.
 
-    `ack_timeout_s` bounds how long a message may stay unacknowledged. `keepalive_s` is what lets the will of a host that vanished fire within 1.5 times as long.
+    `keepalive_s` is what lets the will of a host that vanished fire within 1.5 times as long;
+    `ack_timeout_s` bounds how long a message may stay unacknowledged.
     """
 
     host: str = "127.0.0.1"

@@ -240,15 +240,15 @@ class Connection:
             text = f"{self._options} does not speak MQTT {self.version}"
             self._opened.set_exception(UnsupportedProtocolError(text))
         else:
-            text = f"{self._options} refused the connection: {code}; check mqtt.username, its "
-            text += "password and the broker's rules"
+            text = (
+                f"{self._options} refused the connection: {code}; check mqtt.username and password"
+            )
             self._opened.set_exception(BrokerRefusedError(text))
 
     def _ended(self, code: ReasonCode) -> None:
         if not self.closed.done():
             self.closed.set_result(Closed(str(code), taken_over=code.value == _TAKEN_OVER))
         if not self._opened.done():
-            text = f"{self._options} closed the connection instead of accepting it; "
-            text += "does this port want TLS, or a client certificate?"
+            text = f"{self._options} closed the connection; does it want TLS, or a certificate?"
             self._opened.set_exception(BrokerUnavailableError(text))
         self._acks.give_up()

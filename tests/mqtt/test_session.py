@@ -22,7 +22,13 @@ from clusterllm_mqtt.errors import (
     TakenOverError,
 )
 from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
-from clusterllm_mqtt.mqtt.events import Connected, Disconnected, Received, SessionEvent
+from clusterllm_mqtt.mqtt.events import (
+    Connected,
+    Disconnected,
+    ProtocolVersion,
+    Received,
+    SessionEvent,
+)
 from clusterllm_mqtt.mqtt.messages import Message
 from clusterllm_mqtt.mqtt.session import Session
 
@@ -78,12 +84,12 @@ async def following(
 
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 async def test_what_is_published_is_acknowledged_retained_and_received(
-    mosquitto: Mosquitto, protocol: str
+    mosquitto: Mosquitto, protocol: ProtocolVersion
 ) -> None:
     options = replace(mosquitto.options, protocol=protocol)
     async with following(options) as follower:
         await follower.connected()
-        assert follower.seen == [Connected("5" if protocol == "5" else "3.1.1")]
+        assert follower.seen == [Connected(protocol)]
         await follower.session.subscribe("test/#")
         messages = [Message(f"test/{n}", b'{"n":%d}' % n, expiry_s=60) for n in range(50)]
         await follower.session.publish(*messages)
@@ -119,7 +125,8 @@ async def test_user_and_password(make_mosquitto: Callable[..., Mosquitto], tmp_p
     right = replace(broker.options, username="me", password=SecretStr("right"))
     async with following(right) as follower:
         await follower.connected()
-    for protocol in ("5", "3.1.1"):
+    protocols: tuple[ProtocolVersion, ...] = ("5", "3.1.1")
+    for protocol in protocols:
         wrong = replace(right, password=SecretStr("s3cret-wrong"), protocol=protocol)
         async with following(wrong) as follower:
             with pytest.raises(BrokerRefusedError, match=r"mqtt\.username") as caught:
@@ -185,7 +192,7 @@ async def test_tls_to_a_plain_port_and_the_reverse_say_what_may_be_wrong(
     async with following(replace(mosquitto.options, tls=True)):
         await eventually(lambda: "is this the broker's TLS port?" in caplog.text)
     async with following(tls_broker[0].options):
-        await eventually(lambda: "does this port want TLS" in caplog.text)
+        await eventually(lambda: "does it want TLS" in caplog.text)
 
 
 async def test_unreadable_tls_files_are_a_configuration_error(tmp_path: Path) -> None:
@@ -281,7 +288,7 @@ async def test_being_told_of_a_takeover_ends_the_session_at_once() -> None:
 
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 async def test_one_of_two_with_the_same_id_gives_way_instead_of_a_fight(
-    mosquitto: Mosquitto, protocol: str
+    mosquitto: Mosquitto, protocol: ProtocolVersion
 ) -> None:
     options = replace(mosquitto.options, protocol=protocol)
     async with following(options) as first, following(options) as second:

@@ -9,6 +9,7 @@ from clusterllm_mqtt.models import (
     Config,
     Detection,
     Endpoint,
+    EndpointState,
     Info,
     ProbeResult,
     Reason,
@@ -65,3 +66,19 @@ def down(endpoint: Endpoint, seconds: float = 0, reason: Reason = Reason.REFUSED
 
 def _result(endpoint: Endpoint, detection: Detection, seconds: float) -> ProbeResult:
     return ProbeResult(endpoint.key, detection, at(seconds), seconds, 0.01)
+
+
+def endpoint_state(
+    endpoint: Endpoint, info: Info, *, reason: Reason | None = None, backend: str = ""
+) -> EndpointState:
+    """A state that began 5 s into the samples' calendar and was probed at 10 s."""
+    return EndpointState(
+        endpoint=endpoint,
+        info=info,
+        reason=reason,
+        detail="",
+        state_since=at(5),
+        probed_at=at(10),
+        duration_s=0.0123,
+        backend=backend,
+    )
