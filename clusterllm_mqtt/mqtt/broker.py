@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 1883
+PROGRAMS: Final = ("mosquitto", "iotcore")
 START_TIMEOUT_S: Final = 10.0
 MAX_RESTARTS: Final = 5
 _PATHS: Final = "/usr/local/sbin:/usr/sbin:/sbin:/opt/homebrew/sbin"
@@ -55,8 +56,11 @@ class PrivateBroker:
         BrokerUnavailableError: (on entering) it did not start.
     """
 
-    def __init__(self, folder: Path, *, port: int = PORT) -> None:
+    def __init__(
+        self, folder: Path, *, port: int = PORT, programs: tuple[str, ...] = PROGRAMS
+    ) -> None:
         self._folder = folder
+        self._programs = programs
         self._wanted_port = port
         self._process: asyncio.subprocess.Process | None = None
         self._guard: asyncio.Task[None] | None = None
@@ -93,10 +97,10 @@ class PrivateBroker:
         setpriv = shutil.which("setpriv")
         prefix = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
         mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path=_PATHS)
-        if mosquitto:
+        if mosquitto and "mosquitto" in self._programs:
             self.kind = "mosquitto"
             return [*prefix, mosquitto, "-c", str(self._folder / "mosquitto.conf")]
-        if importlib.util.find_spec("iotcore"):
+        if "iotcore" in self._programs and importlib.util.find_spec("iotcore"):
             self.kind = "iotcore"
             return [*prefix, sys.executable, "-I", "-c", _IOTCORE, str(self.port), self.host]
         raise ConfigError(

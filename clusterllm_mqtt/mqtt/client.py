@@ -45,7 +45,7 @@ _TAKEN_OVER: Final = 142
 
 
 class UnsupportedProtocolError(BrokerUnavailableError):
-    """The broker does not speak this version of MQTT; try the other one."""
+    """The broker does not speak this version of MQTT, or closes instead of saying so."""
 
 
 class Connection:
@@ -250,5 +250,5 @@ class Connection:
             self.closed.set_result(Closed(str(code), taken_over=code.value == _TAKEN_OVER))
         if not self._opened.done():
             text = f"{self._options} closed the connection; does it want TLS, or a certificate?"
-            self._opened.set_exception(BrokerUnavailableError(text))
+            self._opened.set_exception(UnsupportedProtocolError(text))
         self._acks.give_up()

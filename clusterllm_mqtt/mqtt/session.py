@@ -129,11 +129,9 @@ class Session:
             try:
                 return await self._open()
             except UnsupportedProtocolError as error:
-                if self._options.protocol == "auto" and self._version == "5":
-                    self._version = "3.1.1"
-                    self._failures = 0
-                else:
-                    self._tell(error)
+                self._tell(error)
+                if self._options.protocol == "auto":
+                    self._version = "3.1.1" if self._version == "5" else "5"
             except BrokerRefusedError as error:
                 if is_first:
                     raise

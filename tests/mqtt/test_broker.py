@@ -1,0 +1,126 @@
+"""The private broker: a real child process on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from rig.mosquitto import eventually
+
+from clusterllm_mqtt.errors import BrokerUnavailableError, ConfigError
+from clusterllm_mqtt.mqtt.broker import PORT, PrivateBroker
+from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
+from clusterllm_mqtt.mqtt.events import Connected
+from clusterllm_mqtt.mqtt.messages import Message
+from clusterllm_mqtt.mqtt.session import Session
+from clusterllm_mqtt.mqtt.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def publish_and_read(broker: PrivateBroker, *messages: Message) -> dict[str, bytes]:
+    options = BrokerOptions(broker.host, broker.port)
+    async with Session(options, client_id="test") as session:
+        events = session.events()
+        assert isinstance(await anext(events), Connected)
+        await session.publish(*messages)
+        snapshot = Snapshot(["test/#"], lambda _: frozenset())
+
+        async def feed() -> None:
+            async for event in events:
+                snapshot.saw(event.topic, event.payload)  # type: ignore[union-attr]
+
+        task = asyncio.create_task(feed())
+        await snapshot.read(session, quiet_s=0.3)
+        task.cancel()
+        return snapshot.held
+
+
+async def test_mosquitto_serves_on_loopback_and_keeps_what_is_retained(tmp_path: Path) -> None:
+    async with PrivateBroker(tmp_path, port=0) as broker:
+        assert (broker.kind, broker.host) == ("mosquitto", "127.0.0.1")
+        await publish_and_read(broker, Message("test/x", b"1"))
+        pid = broker.pid
+    assert not is_running(pid)
+    async with PrivateBroker(tmp_path, port=0) as broker:
+        assert await publish_and_read(broker) == {"test/x": b"1"}
+
+
+async def test_the_usual_port_is_taken_only_when_it_is_free(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with PrivateBroker(tmp_path, port=port) as broker:
+            assert broker.port != port
+    assert PrivateBroker(tmp_path).port == PORT
+
+
+async def test_a_broker_that_dies_is_started_again(tmp_path: Path) -> None:
+    async with PrivateBroker(tmp_path, port=0) as broker:
+        pid = broker.pid
+        os.kill(pid, signal.SIGKILL)
+        await eventually(lambda: broker.pid not in (0, pid))
+        await eventually(lambda: is_running(broker.pid))
+        await asyncio.sleep(0.3)
+        assert await publish_and_read(broker, Message("test/x", b"1")) == {"test/x": b"1"}
+
+
+async def test_the_broker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, pathlib, sys\n"
+        "from clusterllm_mqtt.mqtt.broker import PrivateBroker\n"
+        "async def main():\n"
+        "    async with PrivateBroker(pathlib.Path(sys.argv[1]), port=0) as broker:\n"
+        "        print(broker.pid, flush=True)\n"
+        "        await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    pid = int(await parent.stdout.readline())
+    parent.kill()
+    await parent.wait()
+    await eventually(lambda: not is_running(pid) or b"Z" in status_of(pid))
+
+
+def status_of(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # short
+            return file.read().rpartition(b")")[2][:3]
+    except OSError:
+        return b"Z"
+
+
+async def test_iotcore_serves_where_there_is_no_mosquitto(tmp_path: Path) -> None:
+    async with PrivateBroker(tmp_path, port=0, programs=("iotcore",)) as broker:
+        assert broker.kind == "iotcore"
+        messages = [Message(f"test/{n}", b"{}") for n in range(20)]
+        assert len(await publish_and_read(broker, *messages)) == 20
+
+
+async def test_without_any_broker_the_remedy_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="apt install mosquitto"):
+        async with PrivateBroker(tmp_path, programs=()):
+            pass
+
+
+async def test_a_broker_that_cannot_start_is_told_with_its_log(tmp_path: Path) -> None:
+    folder = tmp_path / "two\nlines"  # makes a configuration that Mosquitto refuses
+    with pytest.raises(BrokerUnavailableError, match=r"broker\.log"):
+        async with PrivateBroker(folder, port=0):
+            pass

@@ -1,0 +1,105 @@
+"""Reading what a broker retains, also when it drops silently."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from functools import partial
+from typing import TYPE_CHECKING
+
+from clusterllm_mqtt.mqtt.events import Connected, Received
+from clusterllm_mqtt.mqtt.messages import Message
+from clusterllm_mqtt.mqtt.retained import indexed_topics
+from clusterllm_mqtt.mqtt.session import Session
+from clusterllm_mqtt.mqtt.snapshot import Snapshot
+from clusterllm_mqtt.mqtt.topics import BridgeTopics
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rig.mosquitto import Mosquitto
+
+TOPICS = BridgeTopics()
+
+
+def new_snapshot() -> Snapshot:
+    return Snapshot(TOPICS.own_filters(), partial(indexed_topics, TOPICS))
+
+
+@contextlib.asynccontextmanager
+async def feeding(broker: Mosquitto, snapshot: Snapshot) -> AsyncIterator[Session]:
+    async with Session(broker.options, client_id="reader") as session:
+        events = session.events()
+        assert isinstance(await anext(events), Connected)
+
+        async def feed() -> None:
+            async for event in events:
+                if isinstance(event, Received):
+                    snapshot.saw(event.topic, event.payload)
+
+        task = asyncio.create_task(feed())
+        yield session
+        task.cancel()
+
+
+def tree(count: int) -> list[Message]:
+    """The retained topics of a bridge with many endpoints."""
+    keys = [f"k{n:04}" for n in range(count)]
+    records = [Message(t, b"{}") for k in keys for t in (TOPICS.info(k), TOPICS.probe(k))]
+    return [*records, Message(TOPICS.status, json.dumps({"endpoints": keys}).encode())]
+
+
+async def test_nothing_retained_is_a_complete_snapshot(mosquitto: Mosquitto) -> None:
+    snapshot = new_snapshot()
+    async with feeding(mosquitto, snapshot) as session:
+        assert await snapshot.read(session, quiet_s=0.2) == frozenset()
+    assert snapshot.held == {}
+
+
+async def test_more_than_a_default_mosquitto_hands_over_is_read_whole(mosquitto: Mosquitto) -> None:
+    snapshot = new_snapshot()
+    messages = tree(1500)
+    async with feeding(mosquitto, new_snapshot()) as writer:
+        await writer.publish(*messages)
+    async with feeding(mosquitto, snapshot) as session:
+        first_burst = Snapshot(["clusterllm/#"], lambda _: frozenset())
+        assert await snapshot.read(session) == frozenset()
+        assert snapshot.held == {m.topic: m.payload for m in messages}
+    async with feeding(mosquitto, first_burst) as session:
+        await first_burst.read(session)
+    assert len(first_burst.held) < len(messages), "the broker dropped nothing: this proves nothing"
+
+
+async def test_what_really_is_not_there_is_told(mosquitto: Mosquitto) -> None:
+    snapshot = new_snapshot()
+    async with feeding(mosquitto, snapshot) as session:
+        index = Message(TOPICS.status, b'{"endpoints":["here","gone"]}')
+        here = [Message(TOPICS.info("here"), b"{}"), Message(TOPICS.probe("here"), b"{}")]
+        await session.publish(index, *here)
+        missing = await snapshot.read(session, quiet_s=0.2)
+    assert missing == {TOPICS.info("gone"), TOPICS.probe("gone")}
+
+
+async def test_a_withdrawal_while_reading_is_taken_in(mosquitto: Mosquitto) -> None:
+    snapshot = new_snapshot()
+    async with feeding(mosquitto, snapshot) as session:
+        await session.publish(Message(TOPICS.info("k"), b"{}"))
+        await snapshot.read(session, quiet_s=0.2)
+        assert TOPICS.info("k") in snapshot.held
+        await session.publish(Message(TOPICS.info("k"), b""))
+        await asyncio.sleep(0.2)
+    assert snapshot.held == {}
+
+
+async def test_the_time_is_bounded() -> None:
+    class Silent:
+        async def subscribe(self, *filters: str, qos: int = 1) -> None:
+            """Nothing ever comes."""
+
+        async def unsubscribe(self, *filters: str) -> None:
+            """Nothing to do."""
+
+    snapshot = Snapshot(["a"], lambda _: frozenset({"b"}))
+    async with asyncio.timeout(5):
+        assert await snapshot.read(Silent(), quiet_s=0.05, limit_s=0.3) == {"b"}
