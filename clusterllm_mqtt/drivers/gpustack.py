@@ -26,7 +26,7 @@ from clusterllm_mqtt.drivers.gpustack_inventory import (
 from clusterllm_mqtt.drivers.json_reader import Malformed, fields, text
 from clusterllm_mqtt.drivers.llamacpp import SERVER as LLAMACPP_SERVER
 from clusterllm_mqtt.drivers.look import ALIAS, Look, Reading
-from clusterllm_mqtt.drivers.model_list import Served, served_models
+from clusterllm_mqtt.drivers.model_list import served_models
 from clusterllm_mqtt.drivers.parts import Part, watch
 from clusterllm_mqtt.models import BACKEND_GPUSTACK, BACKEND_LLAMACPP, Reason
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterllm_mqtt.drivers.http import Answer
+    from clusterllm_mqtt.drivers.listing import Models
 
 T = TypeVar("T")
 
@@ -65,101 +66,106 @@ class _Listing(Generic[T]):
         return worst(page.reading.trouble for page in self.pages)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Cluster:
-    """What was read of one GPUStack.
+    """What was read of one GPUStack; without a key there are no listings.
 
-    `major` is None without the proof; `unproven` says why, when that may pass.
+    `unproven` says why `/version` did not prove it, though something else did.
     """
 
-    version: Part[str] | None = None
-    major: int | None = None
-    unproven: Trouble | None = None
+    version: Part[str]
+    models: Part[Models]
     devices: _Listing[Device] = field(default_factory=_Listing)
     workers: _Listing[Worker] = field(default_factory=_Listing)
-    models: Part[tuple[Served, ...]] | None = None
+    is_proven: bool = True
+    unproven: Trouble | None = None
 
     @property
     def parts(self) -> list[Part[Any]]:
         """What is watched."""
-        return [
-            p for p in (*self.devices.pages, *self.workers.pages, self.models, self.version) if p
-        ]
+        return [*self.devices.pages, *self.workers.pages, self.models, self.version]
 
 
 async def detect(look: Look, first: Answer) -> Finding | None:
     """Ask for the version; with a key for devices, workers and models."""
     if look.label == BACKEND_LLAMACPP or first.server == LLAMACPP_SERVER:
         return None
-    base, cluster = await _prove(look)
-    cluster.models = await _read_openly(look, base, first)
-    if look.key:
-        await _read_machines(look, base, cluster)
-        if cluster.major is not None:
-            cluster.models = await _read_models(look, base, cluster.major)
-        elif cluster.devices.items is None:
+    base, proof = await _prove(look)
+    if proof.value:
+        cluster = await _read_proven(look, base, proof, first)
+    else:
+        found = await _read_unproven(look, proof, first) if look.key else None
+        if found is None:
             return None
-        else:
-            cluster.version = await _read_version(look, base)
-    elif cluster.major is None:
-        return None
-    has_key = bool(look.key)
-    return watch(cluster.parts, lambda: _conclude(cluster, has_key=has_key))
+        cluster = found
+    return watch(cluster.parts, lambda: _conclude(cluster))
 
 
-async def _prove(look: Look) -> tuple[str, _Cluster]:
-    """The base below which `/version` proves a GPUStack, else the endpoint and no proof."""
-    unproven = None
+async def _prove(look: Look) -> tuple[str, Reading[str]]:
+    """The base below which `/version` proves a GPUStack; else the endpoint, and why not."""
+    readings = []
     for base in look.urls(""):
-        reading = await look.ask(f"{base}/version", _proof)
-        if reading.value:
-            found = re.match(r"v?(\d{1,4})\.", reading.value)
-            major = int(found[1]) if found else _HIDES_SINCE
-            return base, _Cluster(Part(f"{base}/version", _proof, reading), major)
-        unproven = unproven or reading.trouble
-    return look.endpoint, _Cluster(unproven=unproven)
+        readings.append(await look.ask(f"{base}/version", _proof))
+        if readings[-1].value:
+            return base, readings[-1]
+    return look.endpoint, readings[0]
 
 
-async def _read_openly(look: Look, base: str, first: Answer) -> Part[tuple[Served, ...]]:
+async def _read_proven(look: Look, base: str, proof: Reading[str], first: Answer) -> _Cluster:
+    version, major = Part(proof, _proof), _major(proof.value or "")
+    if not look.key:
+        return _Cluster(version, await _read_openly(look, base, first))
+    devices, workers = await _read_machines(
+        look, base, ("/v2", "/v1") if major > 1 else ("/v1", "/v2")
+    )
+    return _Cluster(version, await _read_models(look, base, major), devices, workers)
+
+
+async def _read_unproven(look: Look, proof: Reading[str], first: Answer) -> _Cluster | None:
+    """A device listing is a proof, too; the models are then only read without the key."""
+    base = look.endpoint
+    devices, workers = await _read_machines(look, base, ("/v2", "/v1"))
+    if devices.items is None:
+        return None
+    version, models = await _read_version(look, base), await _read_openly(look, base, first)
+    return _Cluster(version, models, devices, workers, is_proven=False, unproven=proof.trouble)
+
+
+async def _read_openly(look: Look, base: str, first: Answer) -> Part[Models]:
     """The models as anybody may read them; `first` was the endpoint's own answer."""
     url = base + ALIAS
     if base == look.endpoint:
-        return Part(url, served_models, look.read(url, first, served_models))
-    return Part(url, served_models, await look.ask(url, served_models))
+        return Part(look.read(url, first, served_models), served_models)
+    return Part(await look.ask(url, served_models), served_models)
 
 
-async def _read_models(look: Look, base: str, major: int) -> Part[tuple[Served, ...]]:
+async def _read_models(look: Look, base: str, major: int) -> Part[Models]:
     """The models with the key; the alias path is a legacy one, and may go."""
-    url = base + ALIAS
-    reading = await look.ask(url, served_models, keyed=True)
+    reading = await look.ask(base + ALIAS, served_models, keyed=True)
     if reading.status == 404 and major >= _HIDES_SINCE:  # noqa: PLR2004
-        url = f"{base}/v1/models"
-        reading = await look.ask(url, served_models, keyed=True)
-    return Part(url, served_models, reading)
+        reading = await look.ask(f"{base}/v1/models", served_models, keyed=True)
+    return Part(reading, served_models)
 
 
 async def _read_version(look: Look, base: str) -> Part[str]:
     """The version with the key, which counts only beside a device listing."""
-    tried = []
-    for path in ("/v1/version", "/version"):
-        reading = await look.ask(base + path, _version, keyed=True)
-        tried.append(Part(base + path, _version, reading))
-        if reading.value:
-            break
-    return tried[-1]
+    reading = await look.ask(f"{base}/v1/version", _version, keyed=True)
+    if not reading.value:
+        reading = await look.ask(f"{base}/version", _version, keyed=True)
+    return Part(reading, _version)
 
 
-async def _read_machines(look: Look, base: str, cluster: _Cluster) -> None:
-    """Devices and workers, from wherever this version has them."""
-    prefixes = ("/v1", "/v2") if cluster.major in {0, 1} else ("/v2", "/v1")
-    tried: list[_Listing[Device]] = []
+async def _read_machines(
+    look: Look, base: str, prefixes: tuple[str, ...]
+) -> tuple[_Listing[Device], _Listing[Worker]]:
+    """Devices and workers from where this version has them; else the refused device listings."""
+    tried: list[Part[Page[Device]]] = []
     for prefix in prefixes:
-        tried.append(await _read_listing(look, f"{base}{prefix}/gpu-devices", devices_page))
-        if tried[-1].items is not None:
-            cluster.devices = tried[-1]
-            cluster.workers = await _read_listing(look, f"{base}{prefix}/workers", workers_page)
-            return
-    cluster.devices = _Listing([page for listing in tried for page in listing.pages])
+        devices = await _read_listing(look, f"{base}{prefix}/gpu-devices", devices_page)
+        if devices.items is not None:
+            return devices, await _read_listing(look, f"{base}{prefix}/workers", workers_page)
+        tried += devices.pages
+    return _Listing(tried), _Listing()
 
 
 async def _read_listing(look: Look, url: str, convert: Callable[[object], Page[T]]) -> _Listing[T]:
@@ -172,35 +178,50 @@ async def _read_listing(look: Look, url: str, convert: Callable[[object], Page[T
         page = reading.value
         if page and number > 1 and page.number not in {0, number}:
             break
-        listing.pages.append(Part(page_url, convert, reading, lambda page: page.total_pages))
+        listing.pages.append(Part(reading, convert, lambda page: page.total_pages))
         if page is None:
             break
         number, total_pages = number + 1, page.total_pages
     return listing
 
 
-def _conclude(cluster: _Cluster, *, has_key: bool) -> Finding:
+def _conclude(cluster: _Cluster) -> Finding:
     """What the parts say together."""
-    devices, workers = cluster.devices.items, cluster.workers.items
-    found = Totals(1, 0) if devices is None else totals(devices, workers or ())
-    machines = worst([cluster.devices.trouble, cluster.workers.trouble])
-    if not has_key:
-        machines = _NO_KEY
-    elif devices == () and workers == () and (cluster.major or 0) >= _HIDES_SINCE:
-        machines = _HIDDEN
-    models = cluster.models.reading if cluster.models else Reading[tuple[Served, ...]]()
-    trouble = cluster.unproven if cluster.major is None else models.trouble
-    version = cluster.version.reading if cluster.version else Reading[str]()
+    devices, workers = cluster.devices.items, cluster.workers.items or ()
+    found = Totals(1, 0) if devices is None else totals(devices, workers)
+    version, models = cluster.version.reading, cluster.models.reading
+    machines = _machines_trouble(cluster)
+    models_trouble = models.trouble if cluster.is_proven else cluster.unproven
     return Finding(
         BACKEND_GPUSTACK,
         version=version.value or "",
         member_count=found.member_count,
         aggregate_vram_bytes=found.aggregate_vram_bytes,
         models=tuple(each.model for each in models.value or ()),
-        trouble=worst([machines, models.trouble if cluster.major is not None else None]),
-        note=_note(workers or ()),
-        missing=missing(machines=machines, models=trouble, version=version.trouble),
+        trouble=worst([machines, models.trouble if cluster.is_proven else None]),
+        note=_note(workers),
+        missing=missing(version=version.trouble, machines=machines, models=models_trouble),
     )
+
+
+def _machines_trouble(cluster: _Cluster) -> Trouble | None:
+    """Why members and memory are not, or not surely, known."""
+    if not cluster.devices.pages:
+        return _NO_KEY
+    is_empty = cluster.devices.items == () and cluster.workers.items == ()
+    if (
+        is_empty
+        and cluster.is_proven
+        and _major(cluster.version.reading.value or "") >= _HIDES_SINCE
+    ):
+        return _HIDDEN
+    return worst([cluster.devices.trouble, cluster.workers.trouble])
+
+
+def _major(version: str) -> int:
+    """The first number of a version; a branch or a commit is taken for a recent one."""
+    found = re.match(r"v?(\d{1,4})\.", version)
+    return int(found[1]) if found else _HIDES_SINCE
 
 
 def _note(workers: tuple[Worker, ...]) -> str:

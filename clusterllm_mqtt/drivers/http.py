@@ -49,9 +49,11 @@ interval outlives most servers' keep-alive, and a cancelled pooled request leaks
 class Answer:
     """What a GET brought; the status proves life, whatever became of the body.
 
-    `server` is the Server header in lower case, `fault` says why `body` is missing.
+    `url` is where it came from in the end, `server` the Server header in lower case; `fault` says
+    why `body` is missing.
     """
 
+    url: str
     status: int
     server: str
     body: bytes = b""
@@ -98,7 +100,7 @@ async def _exchange(
     finally:
         await response.aclose()
     server = response.headers.get("server", "").lower()
-    return Answer(response.status_code, server, body, fault), _redirect_target(response)
+    return Answer(url, response.status_code, server, body, fault), _redirect_target(response)
 
 
 def _request(url: str, bearer: str, left_s: float) -> httpx.Request:

@@ -31,7 +31,7 @@ def _urls(look: Look) -> tuple[str, ...]:
 
 
 async def _read(look: Look, url: str) -> Part[Models]:
-    return Part(url, served_models, await look.ask_openly(url, served_models), _shape)
+    return Part(await look.ask_openly(url, served_models), served_models, _shape)
 
 
 def _shape(models: Models) -> object:

@@ -45,9 +45,11 @@ _SAID: Final[dict[int, tuple[Reason, str, str]]] = {
 class Reading(Generic[T]):
     """What one GET told: a value, or a trouble, or neither where there is no such path.
 
-    `status` is 0 without an answer; `keyed` says whether the key was sent.
+    `url` is where the answer came from, after redirects. `status` is 0 without an answer; `keyed`
+    says whether the key was sent.
     """
 
+    url: str
     value: T | None = None
     status: int = 0
     server: str = ""
@@ -94,7 +96,7 @@ class Look:
         except ProbeError as error:
             trouble = Trouble(error.reason, f"{self._path(url)}: {error}", is_outage=True)
             self.troubles[url] = trouble
-            return Reading(trouble=trouble, keyed=bool(bearer))
+            return Reading(url, trouble=trouble, keyed=bool(bearer))
         return self.read(url, answer, convert, keyed=bool(bearer))
 
     async def ask_openly(self, url: str, convert: Callable[[object], T]) -> Reading[T]:
@@ -118,7 +120,7 @@ class Look:
         self.troubles.pop(url, None)
         if trouble:
             self.troubles[url] = trouble
-        return Reading(value, answer.status, answer.server, trouble, keyed)
+        return Reading(answer.url, value, answer.status, answer.server, trouble, keyed)
 
     def _path(self, url: str) -> str:
         """What people are shown of a URL: not the host, not the query."""

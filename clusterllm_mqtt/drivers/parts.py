@@ -18,27 +18,25 @@ MAX_GETS: Final = 2
 
 
 class Part(Generic[T]):
-    """One URL, and what it told last.
+    """What was read, and how to read it again.
 
     `shape` is what of a value must stay the same, or the whole endpoint is looked at anew.
     """
 
     def __init__(
         self,
-        url: str,
-        convert: Callable[[object], T],
         reading: Reading[T],
+        convert: Callable[[object], T],
         shape: Callable[[T], object] = type,
     ) -> None:
         self.reading = reading
-        self._url = url
         self._convert = convert
         self._shape = shape
 
     async def is_as_before(self, look: Look) -> bool:
         """Ask again; whether there was an answer, and of the same kind as before."""
         before = self.reading
-        now = await look.ask(self._url, self._convert, keyed=before.keyed)
+        now = await look.ask(before.url, self._convert, keyed=before.keyed)
         if not now.status or (now.status, now.server) != (before.status, before.server):
             return False
         if now.value is None or before.value is None:
