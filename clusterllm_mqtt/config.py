@@ -6,11 +6,21 @@ Unknown keys are errors: a mistyped setting that is silently ignored costs an ev
 from __future__ import annotations
 
 import difflib
-from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SecretStr,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from clusterllm_mqtt.config_source import Place, Source, read_source
 from clusterllm_mqtt.errors import ConfigError
@@ -34,6 +44,14 @@ def _seconds(value: object) -> object:
 
 
 Duration = Annotated[float, BeforeValidator(_seconds), Field(allow_inf_nan=False)]
+
+
+CheckedNetwork = Annotated[
+    IPv4Network | IPv6Network,
+    PlainValidator(ip_network),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string", "description": "like 192.168.0.0/16"}),
+]
 
 
 class _Section(BaseModel):
@@ -100,7 +118,7 @@ class MdnsSettings(_Section):
     interfaces: tuple[IPv4Address, ...] = Field(
         (), description="Addresses of this host to browse on; empty means all."
     )
-    allowed_networks: tuple[IPv4Network | IPv6Network, ...] = Field(
+    allowed_networks: tuple[CheckedNetwork, ...] = Field(
         ALLOWED_NETWORKS, description="Where browsed endpoints may be; private ranges by default."
     )
     max_endpoints: int = Field(
@@ -159,9 +177,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str] | None = None) -
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None
 
 
-def _sentence(source: Source, loc: Place, kind: str, message: str) -> str:
-    # pydantic adds the names of types to a place, which stand in no file
-    place = tuple(part for part in loc if isinstance(part, int) or not part[:1].isupper())
+def _sentence(source: Source, place: Place, kind: str, message: str) -> str:
     where = source.origin(place)
     name = ".".join(map(str, place))
     if kind == "extra_forbidden":

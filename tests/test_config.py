@@ -1,0 +1,244 @@
+"""One file, the environment over it, and a clear sentence for each mistake."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from clusterllm_mqtt.config import Settings, load_settings
+from clusterllm_mqtt.config_reference import INFO_SCHEMA, markdown
+from clusterllm_mqtt.config_values import (
+    bridge_options,
+    broker_options,
+    endpoints,
+    secret,
+    state_folder,
+)
+from clusterllm_mqtt.errors import ConfigError
+from clusterllm_mqtt.models import Source
+from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
+
+DOCS = Path(__file__).parent.parent / "docs"
+SECRET = "s3cret"  # noqa: S105  # not one
+
+
+def load(tmp_path: Path, text: str, **environ: str) -> Settings:
+    path = tmp_path / "config.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_settings(path, environ)
+
+
+def mistake(tmp_path: Path, text: str, **environ: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        bridge_options(settings := load(tmp_path, text, **environ), broker_options(settings.mqtt))
+    sentence = str(caught.value).replace(str(tmp_path), "")
+    assert SECRET not in sentence
+    return sentence
+
+
+def test_without_a_file_everything_has_a_default() -> None:
+    settings = load_settings(None, {})
+    assert settings == Settings()
+    options = bridge_options(settings, BrokerOptions())
+    assert (options.interval_s, options.failure_threshold) == (15, 2)
+    assert options.forget_after_s == 7 * 86400
+    assert options.mdns is not None
+    assert options.mdns.max_services == options.max_browsed == 64
+    assert load_settings(None, {"PATH": "x", "OTHER": "y"}) == settings
+
+
+def test_the_example_is_right_and_the_reference_is_generated(tmp_path: Path) -> None:
+    text = (DOCS / "example.yaml").read_text(encoding="utf-8")
+    for name in ("mqtt-password", "gpustack-key"):
+        (tmp_path / name).write_text("x\n", encoding="utf-8")
+    settings = load(tmp_path, text.replace("/etc/clusterllm-mqtt", str(tmp_path)))
+    bridge_options(settings, broker_options(settings.mqtt))
+    assert (DOCS / "configuration.md").read_text(encoding="utf-8") == markdown()
+
+
+def test_times_have_units(tmp_path: Path) -> None:
+    for text, seconds in (("30", 30), ("30s", 30), ("1.5m", 90), ("1h", 3600), ('"20"', 20)):
+        assert load(tmp_path, f"probe: {{interval: {text}}}").probe.interval == seconds
+    assert load(tmp_path, "mdns: {forget_after: 7d}").mdns.forget_after == 7 * 86400
+
+
+def test_json_is_a_subset(tmp_path: Path) -> None:
+    assert load(tmp_path, json.dumps({"bridge": {"id": "attic"}})).bridge.id == "attic"
+    assert load(tmp_path, "") == Settings()
+
+
+def test_the_environment_lies_over_the_file(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "mqtt: {host: a, port: 1}\nmdns: {enabled: true}",
+        CLUSTERLLM_MQTT__PORT="2",
+        CLUSTERLLM_MDNS__ENABLED="false",
+        CLUSTERLLM_MDNS__INTERFACES="[127.0.0.1]",
+        CLUSTERLLM_ENDPOINTS='[{"url": "http://a"}]',
+    )
+    assert (settings.mqtt.host, settings.mqtt.port) == ("a", 2)
+    assert not settings.mdns.enabled
+    assert [str(a) for a in settings.mdns.interfaces] == ["127.0.0.1"]
+    assert settings.endpoints[0].url == "http://a"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("mqqt: {}", "/config.yaml:1: mqqt is no setting; did you mean mqtt?"),
+        (
+            "mqtt:\n  host: a\n  prot: 5",
+            "/config.yaml:3: mqtt.prot is no setting; did you mean port?",
+        ),
+        (
+            "endpoints:\n- url: http://a\n  nam: x",
+            ":3: endpoints.0.nam is no setting; did you mean name?",
+        ),
+        ("probe: {zzz: 1}", "probe.zzz is no setting; known here: interval, failure_threshold"),
+        ("mqtt: {host: a, host: b}", ":1: mqtt.host stands in line 1 already; keep one"),
+        ("mqtt:\n  port: many", ":2: mqtt.port: input should be a valid integer"),
+        ("mqtt: {port: 70000}", "mqtt.port: input should be less than or equal to 65535"),
+        ("probe: {interval: fast}", "probe.interval: input should be a valid number"),
+        ("probe: {interval: 0}", "probe.interval: input should be greater than or equal to 1"),
+        ("probe: {interval: .inf}", "probe.interval: input should be less than or equal to 3600"),
+        ("endpoints: [{name: x}]", "endpoints.0.url is missing"),
+        ("endpoints: [{url: 'http://a', key: 'A B'}]", "endpoints.0.key: string should match"),
+        ("mdns: {allowed_networks: [nonsense]}", "mdns.allowed_networks.0: "),
+        ("mqtt: [1, 2]", "mqtt: input should be a valid dictionary"),
+        ("- a\n- b", "/config.yaml: the file holds a list, not settings by name"),
+        ("a: [", "/config.yaml:1: not YAML"),
+        ("a: b: c", "/config.yaml:1: not YAML: mapping values are not allowed here"),
+        ("\x01", "/config.yaml: not YAML; control characters are not allowed"),
+        ("bridge: {id: 'a/b'}", "bridge id 'a/b'"),
+        ("mqtt: {base_topic: 'a/#'}", "base topic 'a/#'"),
+        ("endpoints: [{url: 'ftp://a'}]", "write it as http://host:port"),
+        ("endpoints: [{url: 'http://me:s3cret@a'}]", "a key belongs into api_key"),
+        ("endpoints: [{url: 'http://a?x=s3cret'}]", "leave out the query"),
+        (
+            "endpoints: [{url: 'http://a', name: x}, {url: 'http://b', name: x}]",
+            "endpoints.0 and endpoints.1 have the same name 'x'; rename one",
+        ),
+        (
+            "endpoints: [{url: 'http://a', name: x}, {url: 'http://a/', name: y}]",
+            "endpoints.0 and endpoints.1 have the same url; remove one",
+        ),
+        (
+            "endpoints: [{url: 'http://a', key: k}, {url: 'http://b', key: k}]",
+            "endpoints.0 and endpoints.1 have the same key 'k'; change one",
+        ),
+        (
+            "mqtt: {username: a, password_file: /nonexistent}",
+            "mqtt.password_file /nonexistent: No such",
+        ),
+        ("mqtt: {username: a, password: s3cret, password_file: /x}", "are both set; keep one"),
+        ("mqtt: {password: s3cret}", "mqtt.password is set without mqtt.username"),
+        ("mqtt: {password: [s3cret]}", "mqtt.password: input should be a valid string"),
+        ("mqtt: {cert_file: /x}", "mqtt.cert_file and mqtt.key_file go together"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_the_remedy(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    assert sentence in mistake(tmp_path, text)
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    lines = mistake(tmp_path, "mqqt: {}\nprobe: {interval: x}").splitlines()
+    assert len(lines) == 2
+
+
+def test_a_mistake_in_the_environment_names_the_variable(tmp_path: Path) -> None:
+    found = mistake(tmp_path, "", CLUSTERLLM_MQTT__PROT="1")
+    assert found == "CLUSTERLLM_MQTT__PROT: mqtt.prot is no setting; did you mean port?"
+    assert "CLUSTERLLM_X: not a YAML list" in mistake(tmp_path, "", CLUSTERLLM_X="[a")
+    found = mistake(tmp_path, "mqtt: {host: a}", CLUSTERLLM_MQTT="text")
+    assert found.startswith("CLUSTERLLM_MQTT: mqtt: ")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: No such file"):
+        load_settings(tmp_path / "none.yaml", {})
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load_settings(tmp_path, {})
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(b"bridge: {id: \xff}")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_settings(latin, {})
+    large = tmp_path / "large.yaml"
+    large.write_bytes(b"#" * (2**20 + 1))
+    with pytest.raises(ConfigError, match="1 MiB"):
+        load_settings(large, {})
+
+
+def test_a_secret_file(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text(f"{SECRET}\n", encoding="utf-8")
+    found = secret(None, path, "k")
+    assert found is not None
+    assert found.get_secret_value() == SECRET
+    path.write_text("\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="is empty"):
+        secret(None, path, "k")
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        secret(None, path, "k")
+    assert secret(SecretStr("x"), None, "k") == SecretStr("x")
+    assert secret(None, None, "k") is None
+
+
+def test_secrets_are_in_no_representation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = (
+        f"mqtt: {{username: a, password: {SECRET}}}\n"
+        f"endpoints: [{{url: 'http://a', api_key: {SECRET}}}]"
+    )
+    settings = load(tmp_path, text)
+    options = bridge_options(settings, broker_options(settings.mqtt))
+    logging.getLogger("test").error("%s %r", settings, options)
+    shown = f"{settings!r}{options!r}{settings.model_dump_json()}{caplog.text}"
+    assert SECRET not in shown
+    assert options.endpoints[0].config.secret == SECRET
+    assert options.broker.password == SecretStr(SECRET)
+
+
+def test_the_keys_of_configured_endpoints(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "endpoints: [{url: 'http://a:1/', name: Big}, {url: 'http://b:2'},"
+        " {url: 'http://c', key: old}]",
+    )
+    named, unnamed, kept = endpoints(settings.endpoints)
+    assert named.identity == "configured:Big"
+    assert named.key.startswith("big-")
+    assert (unnamed.name, unnamed.identity) == ("http://b:2", "configured:http://b:2")
+    assert unnamed.key.startswith("b-2-")
+    assert kept.key == "old"
+    assert {e.source for e in (named, unnamed, kept)} == {Source.CONFIGURED}
+    assert named.config.endpoint == "http://a:1"
+
+
+def test_mdns_can_be_widened_and_switched_off(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path, "mdns: {extra_service_types: [_ollama._tcp.local.], max_endpoints: 3}"
+    )
+    options = bridge_options(settings, BrokerOptions())
+    assert options.mdns is not None
+    assert options.mdns.service_types[-1] == "_ollama._tcp"
+    assert options.max_browsed == 3
+    off = load(tmp_path, "mdns: {enabled: false}")
+    assert bridge_options(off, BrokerOptions()).mdns is None
+
+
+def test_the_state_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
+    assert str(state_folder()) == "/var/state/clusterllm-mqtt"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert str(state_folder()).endswith("/.local/state/clusterllm-mqtt")
+
+
+def test_the_schemas_are_json() -> None:
+    assert json.loads(json.dumps(Settings.model_json_schema()))["additionalProperties"] is False
+    assert json.loads(json.dumps(INFO_SCHEMA))["required"] == ["state"]
