@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from clusterllm_mqtt.drivers.base import Finding, Trouble, missing, worst
@@ -91,14 +92,12 @@ async def detect(look: Look, first: Answer) -> Finding | None:
     if look.label == BACKEND_LLAMACPP or first.server == LLAMACPP_SERVER:
         return None
     base, proof = await _prove(look)
-    if proof.value:
-        cluster = await _read_proven(look, base, proof, first)
-    else:
-        found = await _read_unproven(look, proof, first) if look.key else None
-        if found is None:
-            return None
-        cluster = found
-    return watch(cluster.parts, lambda: _conclude(cluster))
+    cluster = (
+        await _read_proven(look, base, proof, first)
+        if proof.value
+        else await _read_unproven(look, proof, first)
+    )
+    return watch(cluster.parts, partial(_conclude, cluster)) if cluster else None
 
 
 async def _prove(look: Look) -> tuple[str, Reading[str]]:
@@ -123,6 +122,8 @@ async def _read_proven(look: Look, base: str, proof: Reading[str], first: Answer
 
 async def _read_unproven(look: Look, proof: Reading[str], first: Answer) -> _Cluster | None:
     """A device listing is a proof, too; the models are then only read without the key."""
+    if not look.key:
+        return None
     base = look.endpoint
     devices, workers = await _read_machines(look, base, ("/v2", "/v1"))
     if devices.items is None:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from rig.replies import PIECE, Reply, body_length, body_pieces, head_bytes
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterable, Iterator
 
 HOST: Final = "127.0.0.1"
@@ -58,8 +59,11 @@ class Request:
 class StubEndpoint:
     """Serve one scenario; `requests` are all that were made, to peers as well."""
 
-    def __init__(self, scenario: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, scenario: dict[str, Any] | None = None, *, tls: ssl.SSLContext | None = None
+    ) -> None:
         scenario = scenario or {}
+        self.tls = tls
         self.requests: list[Request] = []
         self._main = _Listener(self, "endpoint", scenario)
         peers = scenario.get("peers", {})
@@ -76,7 +80,12 @@ class StubEndpoint:
     @property
     def url(self) -> str:
         """Its base URL."""
-        return f"http://{self.host_port}"
+        return f"{'https' if self.tls else 'http'}://{self.host_port}"
+
+    def become(self, scenario: dict[str, Any]) -> None:
+        """Behave differently from now on, on the same port; forget the requests so far."""
+        self._main.scenario = scenario
+        self.requests.clear()
 
     def expand(self, text: str) -> str:
         """Put the values into the places of the placeholders."""
@@ -126,7 +135,7 @@ class _Listener:
         self.name = name
         self.port = 0
         self._stub = stub
-        self._scenario = scenario
+        self.scenario = scenario
         self._played: dict[str, int] = {}
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
@@ -139,11 +148,13 @@ class _Listener:
             self._socket.bind((HOST, 0))
         self.port = self._socket.getsockname()[1]
         if self._listens:
-            self._server = await asyncio.start_server(self._connected, sock=self._socket)
+            self._server = await asyncio.start_server(
+                self._connected, sock=self._socket, ssl=self._stub.tls
+            )
 
     @property
     def _listens(self) -> bool:
-        return self._scenario.get("accept") != "closed"
+        return self.scenario.get("accept") != "closed"
 
     async def stop(self) -> None:
         """Close the port and every connection."""
@@ -162,7 +173,7 @@ class _Listener:
         task.add_done_callback(self._connections.discard)
         try:
             with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError):
-                if self._scenario.get("accept") == "silent":
+                if self.scenario.get("accept") == "silent":
                     await reader.read(-1)
                 while await self._serve(reader, writer):
                     pass
@@ -204,9 +215,9 @@ class _Listener:
         return Request(self.name, method, target, headers, body)
 
     def _choose(self, request: Request) -> Reply:
-        routes: dict[str, Any] = self._scenario.get("routes", {})
+        routes: dict[str, Any] = self.scenario.get("routes", {})
         key = request.target if request.target in routes else request.path
-        reply = routes.get(key, self._scenario.get("default", _NOT_FOUND))
+        reply = routes.get(key, self.scenario.get("default", _NOT_FOUND))
         if isinstance(reply, list):
             turn = self._played.get(key, 0)
             self._played[key] = turn + 1
