@@ -46,6 +46,7 @@ def _seconds(value: object) -> object:
 Duration = Annotated[float, BeforeValidator(_seconds), Field(allow_inf_nan=False)]
 
 
+ServiceType = Annotated[str, Field(pattern=r"^_[A-Za-z0-9-]{1,15}\._tcp$")]
 CheckedNetwork = Annotated[
     IPv4Network | IPv6Network,
     PlainValidator(ip_network),
@@ -112,7 +113,7 @@ class MdnsSettings(_Section):
     """Browsing for endpoints."""
 
     enabled: bool = Field(default=True, description="Whether to browse.")
-    extra_service_types: tuple[str, ...] = Field(
+    extra_service_types: tuple[ServiceType, ...] = Field(
         (), description="More service types, like `_ollama._tcp` (needs a TXT hint)."
     )
     interfaces: tuple[IPv4Address, ...] = Field(

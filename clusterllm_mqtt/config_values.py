@@ -72,7 +72,7 @@ def mdns_options(mdns: MdnsSettings) -> MdnsOptions:
     """What to browse for."""
     types = dict.fromkeys((*SERVICE_TYPES, *mdns.extra_service_types))
     return MdnsOptions(
-        service_types=tuple(name.removesuffix(".").removesuffix(".local") for name in types),
+        service_types=tuple(types),
         interfaces=tuple(map(str, mdns.interfaces)),
         allowed_networks=mdns.allowed_networks,
         max_services=mdns.max_endpoints,

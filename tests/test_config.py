@@ -108,6 +108,10 @@ def test_the_environment_lies_over_the_file(tmp_path: Path) -> None:
         ("endpoints: [{name: x}]", "endpoints.0.url is missing"),
         ("endpoints: [{url: 'http://a', key: 'A B'}]", "endpoints.0.key: string should match"),
         ("mdns: {allowed_networks: [nonsense]}", "mdns.allowed_networks.0: "),
+        (
+            "mdns: {extra_service_types: [ollama]}",
+            "mdns.extra_service_types.0: string should match",
+        ),
         ("mqtt: [1, 2]", "mqtt: input should be a valid dictionary"),
         ("- a\n- b", "/config.yaml: the file holds a list, not settings by name"),
         ("a: [", "/config.yaml:1: not YAML"),
@@ -221,9 +225,7 @@ def test_the_keys_of_configured_endpoints(tmp_path: Path) -> None:
 
 
 def test_mdns_can_be_widened_and_switched_off(tmp_path: Path) -> None:
-    settings = load(
-        tmp_path, "mdns: {extra_service_types: [_ollama._tcp.local.], max_endpoints: 3}"
-    )
+    settings = load(tmp_path, "mdns: {extra_service_types: [_ollama._tcp], max_endpoints: 3}")
     options = bridge_options(settings, BrokerOptions())
     assert options.mdns is not None
     assert options.mdns.service_types[-1] == "_ollama._tcp"

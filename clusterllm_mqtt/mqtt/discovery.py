@@ -6,6 +6,7 @@ makes it drop the whole payload, so only keys that every one of those releases k
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -80,7 +81,7 @@ def _device(
     components: Iterable[Component],
     sources: Mapping[str, str],
 ) -> dict[str, Any]:
-    stem = f"clusterllm_{slug(device['name']) or device_id}".replace("-", "_")
+    stem = _entity_stem(slug(device["name"]) or device_id.removeprefix("clusterllm_"))
     rendered: dict[str, Any] = {id_: {"platform": p} for id_, p in RETIRED_COMPONENTS.items()}
     for component in components:
         rendered[component.id] = _component(component, device_id, stem, sources)
@@ -90,6 +91,11 @@ def _device(
         "components": rendered,
         "qos": 1,
     }
+
+
+def _entity_stem(name: str) -> str:
+    """Home Assistant's entity ids have no dash, and no underscore beside another or at an end."""
+    return "clusterllm_" + "_".join(re.findall("[a-z0-9]+", name))
 
 
 def _component(

@@ -15,18 +15,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _GIB: Final = 2**30
-# 40 names of 80 characters stay below the 16 KiB that Home Assistant's recorder stores.
+# What people see of a model: its file name when the id is a path. 30 names of 80 characters stay
+# below the 16 KiB of attributes that Home Assistant's recorder stores, even if JSON escapes them.
+_FILE_NAME: Final = r"replace('\\', '/').split('/')[-1][:80]"
 _MODELS: Final = (
     "{%- set models = value_json.models | default([]) -%}{%- set ns = namespace(names=[]) -%}"
-    "{%- for model in models[:40] -%}{%- set ns.names = ns.names"
-    " + [model.name.replace('\\\\', '/').split('/')[-1][:80]] -%}{%- endfor -%}"
-    "{{ {'models': ns.names, 'models_truncated': models | count > 40} | tojson }}"
+    "{%- for model in models[:30] -%}"
+    f"{{%- set ns.names = ns.names + [model.name.{_FILE_NAME}] -%}}"
+    "{%- endfor -%}"
+    "{{ {'models': ns.names, 'models_truncated': models | count > 30} | tojson }}"
 )
 _EVENT: Final = (
-    "{%- macro cut(v) -%}{{ (v[:40] if v is sequence and v is not string else v) | tojson }}"
-    "{%- endmacro -%}"
+    "{%- macro shown(value) -%}"
+    "{%- if value is string or value is number -%}{{ value | tojson }}{%- else -%}"
+    f"[{{%- for name in value[:15] -%}}{{{{ name.{_FILE_NAME} | tojson }}}}"
+    "{{ ',' if not loop.last }}{%- endfor -%}]"
+    "{%- endif -%}{%- endmacro -%}"
     '{"event_type": {{ value_json.event_type | tojson }}, '
-    '"old": {{ cut(value_json.old) }}, "new": {{ cut(value_json.new) }}}'
+    '"old": {{ shown(value_json.old) }}, "new": {{ shown(value_json.new) }}}'
 )
 _LOST_A_MEMBER: Final = (
     "{{ 'lost_a_member' if value_json.event_type == 'members_changed'"
@@ -98,7 +104,8 @@ ENDPOINT_COMPONENTS: Final = (
     }, needs_running=True),
     Component("models", "sensor", "info", {
         "name": "Models", "icon": "mdi:brain",
-        "value_template": "{{ value_json.models | default([]) | count }}",
+        "value_template":
+            "{{ value_json.models | count if value_json.models is defined else None }}",
         "json_attributes_template": _MODELS, **_COUNT,
     }, needs_running=True),
     Component("backend", "sensor", "info", {

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from clusterllm_mqtt.errors import RecordError
-from clusterllm_mqtt.models import Info, ModelInfo, Source, State
+from clusterllm_mqtt.models import MAX_BYTES, Info, ModelInfo, Source, State
+from clusterllm_mqtt.mqtt.topics import KEY_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ def read_record(payload: bytes) -> dict[str, Any]:
     if len(payload) > MAX_PAYLOAD:
         raise RecordError(f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
     try:
-        record = json.loads(payload)
+        record = json.loads(payload.decode())
     except (ValueError, RecursionError):
         raise RecordError("not JSON") from None
     if not isinstance(record, dict):
@@ -49,15 +50,19 @@ def read_record(payload: bytes) -> dict[str, Any]:
 
 
 def read_index(payload: bytes) -> frozenset[str]:
-    """The keys that a bridge's status names.
+    """The keys that a bridge's status names; none can become a wildcard or another's topic.
 
     Raises:
         RecordError: the payload is no status record.
     """
     keys = read_record(payload).get("endpoints")
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+    if not isinstance(keys, list) or not all(map(_is_key, keys)):
         raise RecordError("endpoints is a list of keys")
     return frozenset(keys)
+
+
+def _is_key(value: object) -> bool:
+    return isinstance(value, str) and KEY_PATTERN.fullmatch(value) is not None
 
 
 def read_recalled(info_payload: bytes, probe_payload: bytes) -> Recalled:
@@ -73,15 +78,16 @@ def read_recalled(info_payload: bytes, probe_payload: bytes) -> Recalled:
     try:
         source = Source(probe.get("source", ""))
         state_since = datetime.fromisoformat(probe.get("state_since", ""))
-    except (TypeError, ValueError):
+        if state_since.tzinfo is None:
+            raise RecordError("state_since has no time zone")
+        state_since = state_since.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
         raise RecordError("source or state_since is not what it should be") from None
-    if state_since.tzinfo is None:
-        raise RecordError("state_since has no time zone")
     return Recalled(name, identity, source, state_since, info_from_wire(read_record(info_payload)))
 
 
 def info_from_wire(record: object) -> Info:
-    """Read a record back; fields of newer versions are ignored.
+    """Read a record back; fields of newer versions are ignored, counts saturate at `MAX_BYTES`.
 
     Raises:
         RecordError: it is no object, has no known `state`, or a field has the wrong type.
@@ -117,4 +123,4 @@ def _count(record: Mapping[str, object], name: str) -> int:
     value = record.get(name, 0)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise RecordError(f"{name} is an integer of at least 0")
-    return value
+    return min(value, MAX_BYTES)

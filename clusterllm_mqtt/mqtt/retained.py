@@ -22,7 +22,7 @@ from clusterllm_mqtt.mqtt.messages import (
 from clusterllm_mqtt.mqtt.records import read_index
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from clusterllm_mqtt.models import EndpointState
     from clusterllm_mqtt.mqtt.topics import BridgeTopics
@@ -69,17 +69,27 @@ def diff(
     Only topics of this bridge are cleared, whatever `held` contains.
     """
     changed = [m for topic, m in desired.items() if held.get(topic) != m.payload]
-    fallen = [topic for topic in held if topic not in desired]
-    return changed + [clear_message(topic) for topic in _clearable(topics, fallen)]
+    fallen = _own_and_derived(topics, desired, held) - desired.keys()
+    return changed + [clear_message(topic) for topic in _clearing_order(topics, fallen)]
 
 
-def _clearable(topics: BridgeTopics, fallen: Iterable[str]) -> Iterator[str]:
-    """Discovery follows from the key, so it goes with its endpoint even if nobody saw it."""
-    own = set()
-    for topic in fallen:
-        parsed = topics.parse_endpoint(topic)
-        if parsed is not None:
-            own |= {topic, topics.discovery(parsed.key)}
-        elif topics.is_own_discovery(topic):
-            own.add(topic)
-    yield from sorted(own, key=lambda topic: (not topics.is_own_discovery(topic), topic))
+def _own_and_derived(
+    topics: BridgeTopics, desired: Mapping[str, Message], held: Mapping[str, bytes]
+) -> set[str]:
+    """What of `held` is ours to clear, and the devices of its endpoints, which nobody reads back.
+
+    The bridge's own device tells that there are devices at all: Home Assistant warns when one is
+    cleared that never was.
+    """
+    parsed = {topic: topics.parse_endpoint(topic) for topic in held}
+    own = {t for t in held if parsed[t] is not None or topics.is_own_discovery(t)}
+    if topics.bridge_discovery in desired or topics.bridge_discovery in held:
+        own |= {topics.discovery(found.key) for found in parsed.values() if found is not None}
+    return own
+
+
+def _clearing_order(topics: BridgeTopics, fallen: Iterable[str]) -> list[str]:
+    """Devices before the records that their entities read; the mark that there are any last."""
+    return sorted(
+        fallen, key=lambda t: (t == topics.bridge_discovery, not topics.is_own_discovery(t), t)
+    )

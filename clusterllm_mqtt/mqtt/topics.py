@@ -115,13 +115,19 @@ class BridgeTopics:
 
     def is_own_discovery(self, topic: str) -> bool:
         """Whether a discovery topic is one of this bridge's endpoints or the bridge itself."""
-        return topic == self.bridge_discovery or topic.startswith(
-            self.discovery("")[: -len("/config")]
-        )
+        prefix, _, suffix = self.discovery("\0").partition("\0")
+        key = topic.removeprefix(prefix).removesuffix(suffix)
+        is_endpoint = KEY_PATTERN.fullmatch(key) is not None and topic == self.discovery(key)
+        return is_endpoint or topic == self.bridge_discovery
 
     def own_filters(self) -> tuple[str, ...]:
-        """Narrow filters that together hold every retained topic of this bridge."""
-        return (self.availability, self.status, self.info("+"), self.probe("+"))
+        """Narrow filters that together hold every retained topic of this bridge.
+
+        All but the discovery topics of its endpoints, which no filter can select: they follow from
+        the keys, and the bridge's own tells whether they were published.
+        """
+        records = (self.status, self.info("+"), self.probe("+"))
+        return (self.availability, *records, self.bridge_discovery)
 
     def command_filters(self) -> tuple[str, ...]:
         """What a bridge listens to."""
