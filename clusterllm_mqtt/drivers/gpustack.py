@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from clusterllm_mqtt.drivers import llamacpp
 from clusterllm_mqtt.drivers.base import Finding, Trouble, missing, worst
 from clusterllm_mqtt.drivers.gpustack_inventory import (
     PER_PAGE,
@@ -25,7 +26,6 @@ from clusterllm_mqtt.drivers.gpustack_inventory import (
     workers_page,
 )
 from clusterllm_mqtt.drivers.json_reader import Malformed, fields, text
-from clusterllm_mqtt.drivers.llamacpp import SERVER as LLAMACPP_SERVER
 from clusterllm_mqtt.drivers.look import ALIAS, Look, Reading
 from clusterllm_mqtt.drivers.model_list import served_models
 from clusterllm_mqtt.drivers.parts import Part, watch
@@ -89,7 +89,7 @@ class _Cluster:
 
 async def detect(look: Look, first: Answer) -> Finding | None:
     """Ask for the version; with a key for devices, workers and models."""
-    if look.label == BACKEND_LLAMACPP or first.server == LLAMACPP_SERVER:
+    if look.label == BACKEND_LLAMACPP or llamacpp.names_itself(first):
         return None
     base, proof = await _prove(look)
     cluster = (

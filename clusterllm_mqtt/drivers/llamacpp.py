@@ -23,7 +23,7 @@ from clusterllm_mqtt.drivers.json_reader import (
     trim,
 )
 from clusterllm_mqtt.drivers.listing import Models, find_model_list
-from clusterllm_mqtt.drivers.look import ALIAS, Look, Reading, is_success, trouble_of
+from clusterllm_mqtt.drivers.look import ALIAS, Look, Reading, is_loading, is_success, trouble_of
 from clusterllm_mqtt.drivers.parts import watch
 from clusterllm_mqtt.endpoint_url import is_loopback
 from clusterllm_mqtt.models import BACKEND_LLAMACPP, ModelInfo, Reason
@@ -50,11 +50,15 @@ class Props:
     model_path: str
 
 
+def names_itself(first: Answer) -> bool:
+    """Whether no other kind of server needs to be thought of."""
+    return first.server == SERVER or is_loading(first)
+
+
 async def detect(look: Look, first: Answer) -> Finding | None:
     """Look at `/props`, else `/health`; then at the model list."""
-    loading = trouble_of(first, "")
-    if loading and loading.reason is Reason.LOADING:
-        return Finding(BACKEND_LLAMACPP, trouble=loading)
+    if is_loading(first):
+        return Finding(BACKEND_LLAMACPP, trouble=trouble_of(first, ALIAS))
     props = await _read_props(look)
     if not (
         props.value or SERVER in (first.server, props.server) or await _is_healthy(look, first)
