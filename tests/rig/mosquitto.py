@@ -78,14 +78,21 @@ class Mosquitto:
         self.stop(number)
         self.start()
 
-    def retained(self, topic_filter: str = "#", seconds: float = 1.0) -> dict[str, bytes]:
-        """What is retained, as an independent client sees it."""
+    def retained(self, topic_filter: str = "#", quiet_s: float = 0.2) -> dict[str, bytes]:
+        """What is retained, as an independent client sees it within a moment."""
         command = [
             "mosquitto_sub", "-h", "127.0.0.1", "-p", str(self.port), "-t", topic_filter,
-            "--retained-only", "-q", "0", "-F", "%t %p", "-W", str(max(int(seconds), 1)),
+            "--retained-only", "-F", "%t %p",
         ]  # fmt: skip
-        found = subprocess.run(command, capture_output=True, check=False).stdout
-        pairs = (line.partition(b" ") for line in found.splitlines())
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                output, _ = process.communicate(timeout=quiet_s)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                output, _ = process.communicate()
+        pairs = (line.partition(b" ") for line in output.splitlines())
         return {topic.decode(): payload for topic, _, payload in pairs}
 
     def publish(self, topic: str, payload: str, *options: str) -> None:
