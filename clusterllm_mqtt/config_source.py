@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
+from pydantic import SecretStr
 
 from clusterllm_mqtt.errors import ConfigError
 
@@ -85,6 +86,24 @@ def _read_text(path: Path) -> str:
     if len(raw) > _MAX_FILE:
         raise ConfigError(f"{path}: larger than 1 MiB; is this the configuration file?")
     return text
+
+
+def read_secret(path: Path, what: str) -> SecretStr:
+    """The content of a secret file, without the line break at its end.
+
+    Raises:
+        ConfigError: it cannot be read, is empty or is no text; `what` names the setting.
+    """
+    try:
+        text = path.read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        text = f"{what} {path}: {error.strerror}; check the path and its permissions"
+        raise ConfigError(text) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{what} {path}: not UTF-8; save it as UTF-8") from None
+    if not text:
+        raise ConfigError(f"{what} {path} is empty; write the secret into it")
+    return SecretStr(text)
 
 
 def _note_places(node: yaml.Node, file: str, place: Place, origins: dict[Place, str]) -> None:

@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import SecretStr
-
 from clusterllm_mqtt.bridge import BridgeOptions
+from clusterllm_mqtt.config_source import read_secret
 from clusterllm_mqtt.endpoint_url import check_endpoint_url
 from clusterllm_mqtt.errors import ConfigError
 from clusterllm_mqtt.mdns.browser import SERVICE_TYPES, MdnsOptions
@@ -17,6 +16,8 @@ from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
 from clusterllm_mqtt.mqtt.topics import BridgeTopics, endpoint_key
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from clusterllm_mqtt.config import EndpointSettings, MdnsSettings, MqttSettings, Settings
 
 
@@ -111,25 +112,16 @@ def _endpoint(settings: EndpointSettings, place: str) -> Endpoint:
 
 
 def secret(value: SecretStr | None, path: Path | None, what: str) -> SecretStr | None:
-    """A secret from its setting or its file, without the line break at the file's end.
+    """A secret from its setting or from its file.
 
     Raises:
-        ConfigError: both are set, or the file cannot be read, is empty or is no text.
+        ConfigError: both are set, or the file is of no use.
     """
     if path is None:
         return value
     if value is not None:
         raise ConfigError(f"{what} and {what}_file are both set; keep one")
-    try:
-        text = path.read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigError(
-            f"{what}_file {path}: {why}; check the path and its permissions"
-        ) from None
-    if not text:
-        raise ConfigError(f"{what}_file {path} is empty; write the secret into it")
-    return SecretStr(text)
+    return read_secret(path, f"{what}_file")
 
 
 def state_folder() -> Path:

@@ -97,7 +97,7 @@ def service_from_record(
     proto = hints.get("proto", "http").lower()
     if proto not in ("http", "https"):
         raise RecordError(f"proto {clean(proto, 20)}")
-    path = _path(hints.get("path", ""))
+    path = path_prefix(hints.get("path", ""))
     usable = usable_addresses(record.addresses, allowed=allowed, is_own=record.is_own)
     if not usable:
         raise RecordError("no address in the allowed networks")
@@ -170,7 +170,7 @@ def _txt_pairs(raw: bytes) -> list[tuple[str, str]]:
     return pairs
 
 
-def _path(text: str) -> str:
+def path_prefix(text: str) -> str:
     """One absolute path as a prefix, "" for the root.
 
     Raises:

@@ -7,9 +7,10 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from clusterllm_mqtt.cli.bridge import until_signal
-from clusterllm_mqtt.errors import ConfigError
+from clusterllm_mqtt.cli.signals import until_signal
+from clusterllm_mqtt.errors import ConfigError, RecordError
 from clusterllm_mqtt.mdns.advertiser import Advertisement, Advertiser
+from clusterllm_mqtt.service_record import path_prefix
 
 if TYPE_CHECKING:
     import argparse
@@ -19,9 +20,8 @@ _LOGGER = logging.getLogger(__name__)
 
 def run(args: argparse.Namespace) -> int:
     """Announce until SIGINT or SIGTERM, then say goodbye."""
-    if not 0 < args.port < 2**16:
-        raise ConfigError(f"--port {args.port}: use 1 to 65535")
-    hints = {"backend": args.backend, "path": args.path, "proto": args.proto, "model": args.model}
+    path = _checked_path(args.path)
+    hints = {"backend": args.backend, "path": path, "proto": args.proto, "model": args.model}
     advertisement = Advertisement(
         name=args.name or f"{args.backend} on {socket.gethostname().split('.')[0]}",
         port=args.port,
@@ -31,6 +31,14 @@ def run(args: argparse.Namespace) -> int:
     )
     asyncio.run(until_signal(_advertise(advertisement)))
     return 0
+
+
+def _checked_path(text: str) -> str:
+    """Raises `ConfigError` for a path that every browser of ours would ignore."""
+    try:
+        return path_prefix(text)
+    except RecordError as error:
+        raise ConfigError(f"--path: {error}: write one absolute path, like /llm") from None
 
 
 async def _advertise(advertisement: Advertisement) -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from clusterllm_mqtt.bridge import Bridge
+from clusterllm_mqtt.bridge import Bridge, BridgeOptions
+from clusterllm_mqtt.cli.signals import until_signal
 from clusterllm_mqtt.config import Settings, load_settings
 from clusterllm_mqtt.config_values import bridge_options, broker_options, state_folder
-from clusterllm_mqtt.mqtt.broker import PrivateBroker
+from clusterllm_mqtt.mqtt.broker import PORT, PrivateBroker
 from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Coroutine
 
 _TABLE_EVERY_S: Final = 1.0
 _LOGGER = logging.getLogger(__name__)
@@ -32,25 +32,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def until_signal(work: Coroutine[object, object, None]) -> None:
-    """Let the work end in order when somebody stops the process."""
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
 async def _run(settings: Settings) -> None:
+    broker = broker_options(settings.mqtt)
+    options = bridge_options(settings, broker)
     async with contextlib.AsyncExitStack() as stack:
-        broker = broker_options(settings.mqtt)
         if not broker.host:
-            private = await stack.enter_async_context(PrivateBroker(state_folder() / "broker"))
-            broker = BrokerOptions(private.host, private.port)
-            _LOGGER.info("private broker: %s on %s", private.kind, broker)
-        bridge = Bridge(bridge_options(settings, broker))
-        _say_what_next(broker, settings)
+            private = PrivateBroker(state_folder() / "broker", port=broker.port)
+            await stack.enter_async_context(private)
+            options = replace(options, broker=BrokerOptions(private.host, private.port))
+            _say_what_next(private, options)
+        bridge = Bridge(options)
         if sys.stderr.isatty():
             from clusterllm_mqtt.cli.live import live_table  # noqa: PLC0415  # rich is 6 MB
 
@@ -59,11 +50,20 @@ async def _run(settings: Settings) -> None:
         await bridge.run()
 
 
-def _say_what_next(broker: BrokerOptions, settings: Settings) -> None:
-    topic = f"{settings.mqtt.base_topic}/#"
-    _LOGGER.info(
-        "look at it: mosquitto_sub -h %s -p %d -v -t '%s'", broker.host, broker.port, topic
-    )
-    _LOGGER.info("announce a server of this machine: clusterllm-mqtt advertise --port 8080")
-    if settings.home_assistant.enabled:
-        _LOGGER.info("Home Assistant: add the MQTT integration with this broker; devices follow")
+def _say_what_next(broker: PrivateBroker, options: BridgeOptions) -> None:
+    """A fresh machine's next steps; whoever configured a broker knows them."""
+    where = f"-h {broker.host} -p {broker.port}"
+    port = "" if broker.port == PORT else f"CLUSTERLLM_MQTT__PORT={broker.port} "
+    lines = [
+        f"no broker is configured (mqtt.host): a private one, {broker.kind}, serves this machine",
+        f"look at it: mosquitto_sub {where} -v -t '{options.topics.base}/#'",
+        f"or: {port}clusterllm-mqtt status",
+        "announce a server of this machine: clusterllm-mqtt advertise --port 8080",
+    ]
+    if options.home_assistant:
+        lines.append(
+            f"Home Assistant on this machine: add its MQTT integration with broker {broker.host}, "
+            f"port {broker.port}; anywhere else: configure mqtt.host"
+        )
+    for line in lines:
+        _LOGGER.info("private broker: %s", line)

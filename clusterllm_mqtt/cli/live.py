@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.logging import RichHandler
 
 from clusterllm_mqtt.cli.render import Row, endpoint_table
+from clusterllm_mqtt.cli.streams import LineFormatter
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +24,7 @@ async def live_table(bridge: Bridge, *, every_s: float) -> None:
     """Draw what the bridge holds true, until cancelled."""
     console = Console(stderr=True)
     handler = RichHandler(console=console, show_path=False, markup=False)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(LineFormatter("%(message)s"))
     logging.getLogger().handlers[:] = [handler]
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
@@ -35,7 +36,7 @@ def bridge_table(bridge: Bridge) -> Table:
     """What a bridge holds true now."""
     now = datetime.now(UTC)
     rows = [
-        Row(s.endpoint.name, s.info, s.reason, (now - s.probed_at).total_seconds())
+        Row(s.endpoint.name, s.backend, s.info, s.reason, (now - s.probed_at).total_seconds())
         for s in bridge.states
     ]
     return endpoint_table(rows, age="Last probe")

@@ -1,4 +1,4 @@
-"""How figures and endpoints look to a person."""
+"""Endpoints as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rich.table import Table
 from rich.text import Text
 
+from clusterllm_mqtt.cli.figures import ago, model_names, size
 from clusterllm_mqtt.models import Info, Reason, State
 from clusterllm_mqtt.text import clean
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = ("Endpoint", "Backend", "State", "Members", "VRAM", "Models", "Age", "Reason")
 _STYLES: Final = {State.RUNNING: "green", State.NOT_REACHABLE: "red"}
-_AGES: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,46 +24,33 @@ class Row:
     """One endpoint in a table; `age_s` is how long ago what the caller counts was."""
 
     name: str
+    backend: str
     info: Info
-    reason: Reason | str | None
-    age_s: float
+    reason: Reason | str | None = None
+    age_s: float | None = None
+
+    @property
+    def urgency(self) -> tuple[bool, bool, str]:
+        """What sorts trouble first, then by name."""
+        return self.info.state is State.RUNNING, self.reason is None, self.name
 
 
 def endpoint_table(rows: Iterable[Row], *, age: str) -> Table:
-    """Trouble first, then by name; `age` heads the column of ages."""
+    """Trouble first; `age` heads the column of ages."""
     table = Table(*(age if column == "Age" else column for column in _COLUMNS))
-    for row in sorted(
-        rows, key=lambda r: (r.info.state is State.RUNNING, r.reason is None, r.name)
-    ):
-        info = row.info
-        table.add_row(
+    for row in sorted(rows, key=lambda row: row.urgency):
+        cells = (
             clean(row.name, 40),
-            clean(info.backend, 16),
-            Text(info.state, _STYLES.get(info.state, "")),
-            str(info.member_count or ""),
-            size(info.aggregate_vram_bytes),
-            model_names(info),
-            ago(row.age_s),
+            clean(row.backend, 16),
+            str(row.info.state),
+            str(row.info.member_count or ""),
+            size(row.info.aggregate_vram_bytes),
+            model_names(row.info),
+            "" if row.age_s is None else ago(row.age_s),
             clean(str(row.reason or ""), 20),
         )
+        # as Text: rich would obey markup in a stranger's string
+        texts = [Text(cell) for cell in cells]
+        texts[_COLUMNS.index("State")].stylize(_STYLES.get(row.info.state, ""))
+        table.add_row(*texts)
     return table
-
-
-def model_names(info: Info, most: int = 3) -> str:
-    """The first few models by their file names."""
-    names = [clean(model.name.replace("\\", "/").rsplit("/", 1)[-1], 32) for model in info.models]
-    more = f" +{len(names) - most}" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def size(number: int) -> str:
-    """Bytes as GiB; unknown is empty."""
-    return f"{number / 2**30:.1f} GiB" if number else ""
-
-
-def ago(seconds: float) -> str:
-    """A length of time in its largest unit."""
-    for length, unit in _AGES:
-        if seconds >= length:
-            return f"{int(seconds // length)} {unit}"
-    return f"{max(int(seconds), 0)} s"

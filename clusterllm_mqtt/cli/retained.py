@@ -7,12 +7,13 @@ import json
 import sys
 import uuid
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from clusterllm_mqtt.cli.render import Row, endpoint_table
+from clusterllm_mqtt.cli.streams import say
 from clusterllm_mqtt.config import Settings, load_settings
 from clusterllm_mqtt.config_values import bridge_topics, broker_options
 from clusterllm_mqtt.errors import BrokerUnavailableError, ConfigError, RecordError
@@ -20,18 +21,36 @@ from clusterllm_mqtt.models import State
 from clusterllm_mqtt.mqtt.broker import HOST
 from clusterllm_mqtt.mqtt.events import Connected, Received
 from clusterllm_mqtt.mqtt.messages import ONLINE, clear_message
-from clusterllm_mqtt.mqtt.records import read_recalled, read_record
-from clusterllm_mqtt.mqtt.retained import indexed_topics
+from clusterllm_mqtt.mqtt.records import info_from_wire, read_recalled, read_record
+from clusterllm_mqtt.mqtt.retained import diff, indexed_topics
 from clusterllm_mqtt.mqtt.session import Session
 from clusterllm_mqtt.mqtt.snapshot import Snapshot
+from clusterllm_mqtt.text import clean
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator, Mapping
 
+    from clusterllm_mqtt.mqtt.messages import Message
     from clusterllm_mqtt.mqtt.topics import BridgeTopics
 
 CONNECT_TIMEOUT_S: Final = 10.0
+_PIPE_WIDTH: Final = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a broker holds for a bridge; `unreadable` are keys without a usable record."""
+
+    is_online: bool
+    rows: tuple[Row, ...]
+    unreadable: tuple[str, ...]
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether the bridge lives and everything that it knows runs."""
+        all_run = all(row.info.state is State.RUNNING for row in self.rows)
+        return self.is_online and all_run and not self.unreadable
 
 
 def status(args: argparse.Namespace) -> int:
@@ -39,39 +58,51 @@ def status(args: argparse.Namespace) -> int:
     settings = load_settings(args.file)
     topics = bridge_topics(settings)
     held = asyncio.run(_read(settings, topics))
-    is_online = held.get(topics.availability) == ONLINE
-    rows = status_rows(topics, held, now=datetime.now(UTC))
+    report = read_report(topics, held, now=datetime.now(UTC))
     if args.json:
-        print(json.dumps(_records(topics, held, is_online=is_online), ensure_ascii=False))
+        print(json.dumps(_records(topics, held, is_online=report.is_online)))
     else:
-        _print_status(topics, rows, is_online=is_online)
-    return 0 if is_online and all(row.info.state is State.RUNNING for row in rows) else 1
+        _print_report(topics, report)
+    return 0 if report.is_fine else 1
 
 
-def _print_status(topics: BridgeTopics, rows: list[Row], *, is_online: bool) -> None:
+def _print_report(topics: BridgeTopics, report: Report) -> None:
     from rich.console import Console  # noqa: PLC0415  # 6 MB that --json need not pay
 
-    console = Console()
-    console.print(f"bridge {topics.bridge}: {'online' if is_online else 'offline'}")
-    console.print(endpoint_table(rows, age="For") if rows else "no endpoints")
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    console.print(f"bridge {topics.bridge}: {'online' if report.is_online else 'offline'}")
+    console.print(endpoint_table(report.rows, age="For") if report.rows else "no endpoints")
+    for key in report.unreadable:
+        say(f"{clean(key, 80)}: its record is missing or unreadable; restart the bridge")
 
 
-def status_rows(topics: BridgeTopics, held: Mapping[str, bytes], *, now: datetime) -> list[Row]:
-    """The endpoints among retained topics; unreadable records are left out."""
-    rows = []
-    for topic, payload in held.items():
-        parsed = topics.parse_endpoint(topic)
-        if parsed is None or parsed.leaf != "info":
-            continue
-        probe = held.get(topics.probe(parsed.key), b"")
+def read_report(topics: BridgeTopics, held: Mapping[str, bytes], *, now: datetime) -> Report:
+    """The endpoints among retained topics, and those that the bridge's index promises."""
+    rows, unreadable = [], []
+    for key in sorted(_keys(topics, held)):
         try:
-            known = read_recalled(payload, probe)
-            reason = read_record(probe).get("reason")
+            rows.append(_row(topics, key, held, now))
         except RecordError:
-            continue
-        age_s = (now - known.state_since).total_seconds()
-        rows.append(Row(known.name, known.info, str(reason) if reason else None, age_s))
-    return rows
+            unreadable.append(key)
+    return Report(held.get(topics.availability) == ONLINE, tuple(rows), tuple(unreadable))
+
+
+def _keys(topics: BridgeTopics, held: Mapping[str, bytes]) -> set[str]:
+    topics_known = held.keys() | indexed_topics(topics, held)
+    return {p.key for topic in topics_known if (p := topics.parse_endpoint(topic)) is not None}
+
+
+def _row(topics: BridgeTopics, key: str, held: Mapping[str, bytes], now: datetime) -> Row:
+    """Raises `RecordError` when the info record is none; probe facts may be missing."""
+    payload, probe = held.get(topics.info(key), b""), held.get(topics.probe(key), b"")
+    info = info_from_wire(read_record(payload))
+    try:
+        known = read_recalled(payload, probe)
+    except RecordError:
+        return Row(key, info.backend, info)
+    reason = read_record(probe).get("reason")
+    age_s = (now - known.state_since).total_seconds()
+    return Row(known.name, info.backend, info, str(reason) if reason else None, age_s)
 
 
 def _records(topics: BridgeTopics, held: Mapping[str, bytes], *, is_online: bool) -> dict[str, Any]:
@@ -80,14 +111,20 @@ def _records(topics: BridgeTopics, held: Mapping[str, bytes], *, is_online: bool
     for topic, payload in sorted(held.items()):
         parsed = topics.parse_endpoint(topic)
         if parsed is not None:
-            endpoints.setdefault(parsed.key, {})[parsed.leaf] = json.loads(payload)
-    status_record = json.loads(held.get(topics.status, b"null"))
+            endpoints.setdefault(parsed.key, {})[parsed.leaf] = _record_or_none(payload)
     return {
         "bridge": topics.bridge,
         "online": is_online,
-        "status": status_record,
+        "status": _record_or_none(held.get(topics.status, b"")),
         "endpoints": endpoints,
     }
+
+
+def _record_or_none(payload: bytes) -> dict[str, Any] | None:
+    try:
+        return read_record(payload)
+    except RecordError:
+        return None
 
 
 def clear(args: argparse.Namespace) -> int:
@@ -115,11 +152,16 @@ async def _clear(settings: Settings, topics: BridgeTopics, *, force: bool) -> in
                 f"bridge {topics.bridge} is online and would publish everything again; "
                 "stop it first, or use --force"
             )
-        keys = {p.key for topic in held if (p := topics.parse_endpoint(topic)) is not None}
-        discovery = [topics.discovery(key) for key in sorted(keys)] if keys else []
-        own = [*discovery, *sorted(held), *([topics.bridge_discovery] if held else [])]
-        await session.publish(*(clear_message(topic) for topic in own))
-        return len(own)
+        messages = clearing_messages(topics, held)
+        await session.publish(*messages)
+        return len(messages)
+
+
+def clearing_messages(topics: BridgeTopics, held: Mapping[str, bytes]) -> list[Message]:
+    """What removes a bridge from its broker, Home Assistant's devices first."""
+    known = dict.fromkeys(held.keys() | indexed_topics(topics, held), b"")
+    own = [topic for topic in (topics.status, topics.availability) if topic in held]
+    return diff(topics, {}, known) + [clear_message(topic) for topic in own]
 
 
 async def _read(settings: Settings, topics: BridgeTopics) -> dict[str, bytes]:
