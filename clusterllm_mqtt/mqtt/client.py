@@ -20,7 +20,6 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from clusterllm_mqtt.errors import (
-    BrokerError,
     BrokerRefusedError,
     BrokerUnavailableError,
 )
@@ -101,12 +100,8 @@ class Connection:
             BrokerUnavailableError: no connection now.
         """
         try:
-            await asyncio.to_thread(
-                self._paho.connect,
-                self._options.host,
-                self._options.port,
-                self._options.keepalive_s,
-            )
+            to = self._options
+            await asyncio.to_thread(self._paho.connect, to.host, to.port, to.keepalive_s)
         except ssl.SSLError as error:
             raise BrokerRefusedError(tls_sentence(self._options, error)) from None
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that is none
@@ -116,11 +111,11 @@ class Connection:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 properties = await self._opened
-        except TimeoutError:
+        except BaseException as error:
             await self.close()
-            raise BrokerUnavailableError(f"{self._options}: no answer to CONNECT") from None
-        except BrokerError:
-            await self.close()
+            if isinstance(error, TimeoutError):
+                text = f"{self._options}: no answer to CONNECT"
+                raise BrokerUnavailableError(text) from None
             raise
         self._max_packet = getattr(properties, "MaximumPacketSize", self._max_packet)
 
