@@ -77,9 +77,10 @@ class Detector:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._configured = config.endpoint
         self._endpoint = trim_endpoint(config.endpoint)
         self._label = config.backend.strip(WHITE_SPACE)
-        self._key = config.secret.strip(WHITE_SPACE)
+        self._key = config.secret.strip(" ") if config.secret.strip(WHITE_SPACE) else ""
         self._ttl = ttl
         self._client = client
         self._clock = clock
@@ -116,7 +117,7 @@ class Detector:
 
     async def _probe(self) -> Detection:
         try:
-            endpoint = check_endpoint_url(self._endpoint)
+            endpoint = check_endpoint_url(self._configured)
         except ConfigError as error:
             return self._unreachable(None, str(error))
         async with nullcontext(self._client) if self._client else new_client() as client:

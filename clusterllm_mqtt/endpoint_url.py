@@ -83,4 +83,6 @@ def is_loopback(url: str) -> bool:
 
 def alternative_bases(url: str) -> tuple[str, ...]:
     """The endpoint, and its parent when it is an OpenAI base URL that ends in `/v1`."""
-    return (url, url.removesuffix("/v1")) if urlsplit(url).path.endswith("/v1") else (url,)
+    if not urlsplit(url).path.endswith("/v1"):
+        return (url,)
+    return url, url.removesuffix("/v1").rstrip("/")

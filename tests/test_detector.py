@@ -103,19 +103,20 @@ async def test_the_key_is_in_no_representation() -> None:
     assert "hunter2" not in repr((config, found))
 
 
-async def test_a_key_with_a_control_character_is_not_sent_and_that_is_told() -> None:
+@pytest.mark.parametrize("key", ["a\x00b", "a\r\nX-Y: z", "sesame\n"])
+async def test_a_key_with_a_control_character_is_not_sent_and_that_is_told(key: str) -> None:
     async with StubEndpoint({"default": {"status": 401}}) as stub:
-        found = await Detector(Config(stub.url, api_key="a\x00b")).probe()
+        found = await Detector(Config(stub.url, api_key=key)).probe()
     assert found.reason is Reason.UNAUTHORIZED
     assert "control character" in found.detail
     assert all(request.authorization is None for request in stub.requests)
 
 
-async def test_a_key_from_a_file_may_end_in_a_line_break() -> None:
+async def test_a_key_may_have_any_letters_and_loses_the_spaces_around_it() -> None:
     on_the_wire = "schlüssel".encode().decode("latin-1")
     routes = {"/v2/gpu-devices": {"body": '{"items":[]}', "require_bearer": on_the_wire}}
     async with StubEndpoint({"routes": routes}) as stub:
-        found = await Detector(Config(stub.url, api_key="schlüssel\n")).probe()
+        found = await Detector(Config(stub.url, api_key=" schlüssel ")).probe()
     assert found.identified
 
 
