@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -20,11 +21,13 @@ from pydantic import (
     SecretStr,
     ValidationError,
     WithJsonSchema,
+    model_validator,
 )
 
-from clusterllm_mqtt.config_source import Place, Source, read_source
+from clusterllm_mqtt.config_source import Place, Source, read_list, read_source
 from clusterllm_mqtt.errors import ConfigError
 from clusterllm_mqtt.inventory import FORGET_AFTER_S, MAX_BROWSED
+from clusterllm_mqtt.models import BACKEND_GPUSTACK, BACKEND_LLAMACPP
 from clusterllm_mqtt.scheduler import INTERVAL_S
 from clusterllm_mqtt.service_record import ALLOWED_NETWORKS
 
@@ -32,6 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_REMEDIES: Final = {
+    "float_parsing": "write a time, like 15s, 10m, 12h or 7d",
+    "float_type": "write a time, like 15s, 10m, 12h or 7d",
+    "string_type": "write text; a number goes in quotes",
+    "tuple_type": "write a list, like [a, b]",
+    "model_type": "write its settings below it, by name",
+}
+"""Where pydantic's message speaks of Python."""
 
 
 def _seconds(value: object) -> object:
@@ -43,9 +54,21 @@ def _seconds(value: object) -> object:
     return value
 
 
+def _version(value: object) -> object:
+    """YAML reads a bare 5 as a number."""
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _label(value: str) -> str:
+    """Any label is allowed, but one that means a backend has to be its name."""
+    close = difflib.get_close_matches(value.lower(), (BACKEND_LLAMACPP, BACKEND_GPUSTACK), 1, 0.8)
+    if close and value != close[0]:
+        raise ValueError(f"did you mean {close[0]}?")
+    return value
+
+
 Duration = Annotated[float, BeforeValidator(_seconds), Field(allow_inf_nan=False)]
-
-
+Protocol = Annotated[Literal["auto", "5", "3.1.1"], BeforeValidator(_version)]
 ServiceType = Annotated[str, Field(pattern=r"^_[A-Za-z0-9-]{1,15}\._tcp$")]
 CheckedNetwork = Annotated[
     IPv4Network | IPv6Network,
@@ -57,6 +80,14 @@ CheckedNetwork = Annotated[
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_empty(cls, data: object) -> object:
+        """`mqtt:` with nothing but comments below it is null to YAML, and the default to people."""
+        if not isinstance(data, dict):
+            return data
+        return {k: v for k, v in data.items() if v is not None or k not in cls.model_fields}
 
 
 class MqttSettings(_Section):
@@ -71,7 +102,7 @@ class MqttSettings(_Section):
     ca_file: str = Field("", description="CA that signed the broker's certificate, as PEM.")
     cert_file: str = Field("", description="Client certificate, as PEM.")
     key_file: str = Field("", description="Key of the client certificate, as PEM.")
-    protocol: Literal["auto", "5", "3.1.1"] = Field(
+    protocol: Protocol = Field(
         "auto", description="MQTT version; `auto` is 5, and 3.1.1 where the broker has no 5."
     )
     base_topic: str = Field("clusterllm", description="First level of all topics.")
@@ -104,7 +135,7 @@ class EndpointSettings(_Section):
     )
     api_key: SecretStr | None = Field(None, description="API key; better in a file.")
     api_key_file: Path | None = Field(None, description="File that holds the API key.")
-    backend: str = Field(
+    backend: Annotated[str, AfterValidator(_label)] = Field(
         "", description="`llamacpp` asks llama.cpp's paths only; empty finds out by itself."
     )
 
@@ -113,13 +144,13 @@ class MdnsSettings(_Section):
     """Browsing for endpoints."""
 
     enabled: bool = Field(default=True, description="Whether to browse.")
-    extra_service_types: tuple[ServiceType, ...] = Field(
+    extra_service_types: Annotated[tuple[ServiceType, ...], BeforeValidator(read_list)] = Field(
         (), description="More service types, like `_ollama._tcp` (needs a TXT hint)."
     )
-    interfaces: tuple[IPv4Address, ...] = Field(
+    interfaces: Annotated[tuple[IPv4Address, ...], BeforeValidator(read_list)] = Field(
         (), description="Addresses of this host to browse on; empty means all."
     )
-    allowed_networks: tuple[CheckedNetwork, ...] = Field(
+    allowed_networks: Annotated[tuple[CheckedNetwork, ...], BeforeValidator(read_list)] = Field(
         ALLOWED_NETWORKS, description="Where browsed endpoints may be; private ranges by default."
     )
     max_endpoints: int = Field(
@@ -157,7 +188,7 @@ class Settings(_Section):
     mqtt: MqttSettings = Field(default_factory=MqttSettings)
     bridge: BridgeSettings = Field(default_factory=BridgeSettings)
     home_assistant: HomeAssistantSettings = Field(default_factory=HomeAssistantSettings)
-    endpoints: tuple[EndpointSettings, ...] = ()
+    endpoints: Annotated[tuple[EndpointSettings, ...], BeforeValidator(read_list)] = ()
     mdns: MdnsSettings = Field(default_factory=MdnsSettings)
     probe: ProbeSettings = Field(default_factory=ProbeSettings)
     log: LogSettings = Field(default_factory=LogSettings)
@@ -185,7 +216,8 @@ def _sentence(source: Source, place: Place, kind: str, message: str) -> str:
         return f"{where}: {name} is no setting{_nearest(place)}"
     if kind == "missing":
         return f"{where}: {name} is missing"
-    return f"{where}: {name}: {message[:1].lower()}{message[1:]}"
+    said = _REMEDIES.get(kind, message.removeprefix("Value error, "))
+    return f"{where}: {name}: {said[:1].lower()}{said[1:]}"
 
 
 def _nearest(place: Place) -> str:

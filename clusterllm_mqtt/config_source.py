@@ -7,6 +7,7 @@ JSON is a subset of YAML. Environment variables lie over the file: `CLUSTERLLM_M
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,15 +64,25 @@ def _read_file(path: Path) -> Source:
             return source
         _note_places(node, str(path), (), source.origins)
         values = loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        raise ConfigError(f"{path}:{line}: not YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise ConfigError(f"{path}: not YAML; control characters are not allowed") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}{_yaml_sentence(error)}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: the file holds a {type(values).__name__}, not settings by name")
     source.values = values
     return source
+
+
+def _yaml_sentence(error: Exception) -> str:
+    """What is not YAML, without the words that a tag, anchor or alias may be part of a secret."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        problem = re.sub(r"'[^'<][^']+'", "of that name", error.problem or "")
+        place = error.problem_mark.line + 1
+        return f":{place}: not YAML: {problem}; text with special characters goes in quotes"
+    if isinstance(error, yaml.reader.ReaderError):
+        return ": not YAML: control characters are not allowed"
+    if isinstance(error, RecursionError):
+        return ": not YAML: nested too deeply"
+    return ": not YAML: a date or number that is none; put it in quotes"
 
 
 def _read_text(path: Path) -> str:
@@ -126,21 +137,28 @@ def _note_places(node: yaml.Node, file: str, place: Place, origins: dict[Place, 
 
 def _lay_over(source: Source, variable: str, text: str) -> None:
     place = tuple(variable.removeprefix(ENV_PREFIX).lower().split("__"))
+    for covered in [known for known in source.origins if known[: len(place)] == place]:
+        del source.origins[covered]
     values = source.values
-    for name in place[:-1]:
+    for depth, name in enumerate(place[:-1], start=1):
         inner = values.get(name)
         if not isinstance(inner, dict):
             inner = values[name] = {}
+            source.origins[place[:depth]] = variable
         values = inner
-    values[place[-1]] = _value(variable, text)
+    values[place[-1]] = text
     source.origins[place] = variable
 
 
-def _value(variable: str, text: str) -> object:
-    """Lists and mappings are YAML; anything else is text, which the setting's type reads."""
-    if not text.lstrip().startswith(("[", "{")):
-        return text
+def read_list(value: object) -> object:
+    """A list that an environment variable holds as YAML; anything else as it is.
+
+    Raises:
+        ValueError: it is no YAML.
+    """
+    if not isinstance(value, str):
+        return value
     try:
-        return yaml.safe_load(text)
+        return yaml.safe_load(value)
     except yaml.YAMLError:
-        raise ConfigError(f"{variable}: not a YAML list; write it like [a, b]") from None
+        raise ValueError("not a YAML list; write it like [a, b]") from None

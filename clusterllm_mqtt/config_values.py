@@ -50,12 +50,19 @@ def bridge_topics(settings: Settings) -> BridgeTopics:
 
 
 def broker_options(mqtt: MqttSettings) -> BrokerOptions:
-    """Raises `ConfigError` when the password file is of no use, or half of a pair is missing."""
-    if bool(mqtt.cert_file) != bool(mqtt.key_file):
-        raise ConfigError("mqtt.cert_file and mqtt.key_file go together; set both or none")
+    """Raises `ConfigError` when the password file is of no use, or settings lack their partner."""
     password = secret(mqtt.password, mqtt.password_file, "mqtt.password")
-    if password is not None and not mqtt.username:
-        raise ConfigError("mqtt.password is set without mqtt.username; set both or none")
+    for name, value, partner, also in (
+        ("cert_file", mqtt.cert_file, "key_file", mqtt.key_file),
+        ("key_file", mqtt.key_file, "cert_file", mqtt.cert_file),
+        ("cert_file", mqtt.cert_file, "tls", mqtt.tls),
+        ("ca_file", mqtt.ca_file, "tls", mqtt.tls),
+        ("tls", mqtt.tls, "host", mqtt.host),
+        ("password", password, "username", mqtt.username),
+        ("username", mqtt.username, "host", mqtt.host),
+    ):
+        if value and not also:
+            raise ConfigError(f"mqtt.{name} is set without mqtt.{partner}; set both or none")
     return BrokerOptions(
         host=mqtt.host,
         port=mqtt.port,

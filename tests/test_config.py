@@ -11,11 +11,11 @@ from pydantic import SecretStr
 
 from clusterllm_mqtt.config import Settings, load_settings
 from clusterllm_mqtt.config_reference import INFO_SCHEMA, markdown
+from clusterllm_mqtt.config_source import read_secret
 from clusterllm_mqtt.config_values import (
     bridge_options,
     broker_options,
     endpoints,
-    secret,
     state_folder,
 )
 from clusterllm_mqtt.errors import ConfigError
@@ -102,7 +102,7 @@ def test_the_environment_lies_over_the_file(tmp_path: Path) -> None:
         ("mqtt: {host: a, host: b}", ":1: mqtt.host stands in line 1 already; keep one"),
         ("mqtt:\n  port: many", ":2: mqtt.port: input should be a valid integer"),
         ("mqtt: {port: 70000}", "mqtt.port: input should be less than or equal to 65535"),
-        ("probe: {interval: fast}", "probe.interval: input should be a valid number"),
+        ("probe: {interval: fast}", "probe.interval: write a time, like 15s, 10m, 12h or 7d"),
         ("probe: {interval: 0}", "probe.interval: input should be greater than or equal to 1"),
         ("probe: {interval: .inf}", "probe.interval: input should be less than or equal to 3600"),
         ("endpoints: [{name: x}]", "endpoints.0.url is missing"),
@@ -112,11 +112,15 @@ def test_the_environment_lies_over_the_file(tmp_path: Path) -> None:
             "mdns: {extra_service_types: [ollama]}",
             "mdns.extra_service_types.0: string should match",
         ),
-        ("mqtt: [1, 2]", "mqtt: input should be a valid dictionary"),
+        ("mqtt: [1, 2]", ":1: mqtt: write its settings below it, by name"),
         ("- a\n- b", "/config.yaml: the file holds a list, not settings by name"),
         ("a: [", "/config.yaml:1: not YAML"),
         ("a: b: c", "/config.yaml:1: not YAML: mapping values are not allowed here"),
-        ("\x01", "/config.yaml: not YAML; control characters are not allowed"),
+        ("\x01", "/config.yaml: not YAML: control characters are not allowed"),
+        ("[" * 5000, "/config.yaml: not YAML: nested too deeply"),
+        ("bridge: {id: 2001-99-99}", "a date or number that is none; put it in quotes"),
+        ("mqtt:\n  password: *s3cret", ":2: not YAML: found undefined alias of that name"),
+        ("mqtt: {password: !s3cret x}", "tag of that name; text with special characters goes in"),
         ("bridge: {id: 'a/b'}", "bridge id 'a/b'"),
         ("mqtt: {base_topic: 'a/#'}", "base topic 'a/#'"),
         ("endpoints: [{url: 'ftp://a'}]", "write it as http://host:port"),
@@ -140,8 +144,17 @@ def test_the_environment_lies_over_the_file(tmp_path: Path) -> None:
         ),
         ("mqtt: {username: a, password: s3cret, password_file: /x}", "are both set; keep one"),
         ("mqtt: {password: s3cret}", "mqtt.password is set without mqtt.username"),
-        ("mqtt: {password: [s3cret]}", "mqtt.password: input should be a valid string"),
-        ("mqtt: {cert_file: /x}", "mqtt.cert_file and mqtt.key_file go together"),
+        ("mqtt: {password: [s3cret]}", "mqtt.password: write text; a number goes in quotes"),
+        ("mqtt: {cert_file: /x}", "mqtt.cert_file is set without mqtt.key_file; set both or none"),
+        ("mqtt: {key_file: /x}", "mqtt.key_file is set without mqtt.cert_file"),
+        ("mqtt: {host: a, ca_file: /x}", "mqtt.ca_file is set without mqtt.tls"),
+        ("mqtt: {tls: true}", "mqtt.tls is set without mqtt.host"),
+        ("mqtt: {username: a}", "mqtt.username is set without mqtt.host"),
+        ("mqtt: {protocol: 4}", "mqtt.protocol: input should be 'auto', '5' or '3.1.1'"),
+        ("mdns: {interfaces: 127.0.0.1}", "mdns.interfaces: write a list, like [a, b]"),
+        ("mdns: {interfaces: [eth0]}", "mdns.interfaces.0: input is not a valid IPv4 address"),
+        ("endpoints: [{url: 'http://a', backend: llama.cpp}]", "did you mean llamacpp?"),
+        ("log: {level: loud}", "log.level: input should be 'debug', 'info', 'warning' or 'error'"),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_the_remedy(
@@ -158,7 +171,12 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
 def test_a_mistake_in_the_environment_names_the_variable(tmp_path: Path) -> None:
     found = mistake(tmp_path, "", CLUSTERLLM_MQTT__PROT="1")
     assert found == "CLUSTERLLM_MQTT__PROT: mqtt.prot is no setting; did you mean port?"
-    assert "CLUSTERLLM_X: not a YAML list" in mistake(tmp_path, "", CLUSTERLLM_X="[a")
+    found = mistake(tmp_path, "", CLUSTERLLM_MDNS__INTERFACES="[a")
+    assert found == (
+        "CLUSTERLLM_MDNS__INTERFACES: mdns.interfaces: not a YAML list; write it like [a, b]"
+    )
+    found = mistake(tmp_path, "", CLUSTERLLM_ENDPOINTS__0__URL="http://a")
+    assert found == "CLUSTERLLM_ENDPOINTS__0__URL: endpoints: write a list, like [a, b]"
     found = mistake(tmp_path, "mqtt: {host: a}", CLUSTERLLM_MQTT="text")
     assert found.startswith("CLUSTERLLM_MQTT: mqtt: ")
 
@@ -178,25 +196,37 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_settings(large, {})
 
 
+def test_an_error_in_an_overlaid_list_names_the_variable_not_the_file(tmp_path: Path) -> None:
+    text = "endpoints:\n- url: http://a\n  name: x"
+    found = mistake(tmp_path, text, CLUSTERLLM_ENDPOINTS="[{url: 'http://b', nam: x}]")
+    assert found.startswith("CLUSTERLLM_ENDPOINTS: endpoints.0.nam is no setting")
+
+
+def test_what_people_write_without_quotes_and_without_a_value(tmp_path: Path) -> None:
+    assert load(tmp_path, "mqtt:\n  # host: a\nendpoints:\nprobe: {interval: }") == Settings()
+    assert load(tmp_path, "mqtt: {protocol: 5}").mqtt.protocol == "5"
+    environ = {"CLUSTERLLM_MQTT__PASSWORD": "[not a list"}
+    assert load_settings(None, environ).mqtt.password == SecretStr("[not a list")
+    assert load(tmp_path, "endpoints: [{url: 'http://a', backend: vllm}]").endpoints[0].backend
+
+
 def test_a_secret_file(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text(f"{SECRET}\n", encoding="utf-8")
-    found = secret(None, path, "k")
-    assert found is not None
-    assert found.get_secret_value() == SECRET
+    assert read_secret(path, "k") == SecretStr(SECRET)
     path.write_text("\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="is empty"):
-        secret(None, path, "k")
+    with pytest.raises(ConfigError, match=r"k .*key is empty; write the secret into it"):
+        read_secret(path, "k")
     path.write_bytes(b"\xff")
-    with pytest.raises(ConfigError, match="not UTF-8"):
-        secret(None, path, "k")
-    assert secret(SecretStr("x"), None, "k") == SecretStr("x")
-    assert secret(None, None, "k") is None
+    with pytest.raises(ConfigError, match="not UTF-8; save it as UTF-8"):
+        read_secret(path, "k")
+    with pytest.raises(ConfigError, match="Is a directory; check the path"):
+        read_secret(tmp_path, "k")
 
 
 def test_secrets_are_in_no_representation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = (
-        f"mqtt: {{username: a, password: {SECRET}}}\n"
+        f"mqtt: {{host: h, username: a, password: {SECRET}}}\n"
         f"endpoints: [{{url: 'http://a', api_key: {SECRET}}}]"
     )
     settings = load(tmp_path, text)

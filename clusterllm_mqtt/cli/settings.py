@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING
 
 from clusterllm_mqtt.config import Settings, load_settings
 from clusterllm_mqtt.config_reference import INFO_SCHEMA, markdown
 from clusterllm_mqtt.config_values import bridge_options, broker_options
+from clusterllm_mqtt.drivers.http import new_client
+from clusterllm_mqtt.mqtt.broker_options import tls_context
 
 if TYPE_CHECKING:
     import argparse
+
+    from clusterllm_mqtt.bridge import BridgeOptions
 
 
 def check(args: argparse.Namespace) -> int:
     """Check everything that can be checked without a network; show what is in force."""
     settings = load_settings(args.file)
     options = bridge_options(settings, broker_options(settings.mqtt))
+    asyncio.run(_try_certificates(options))
     print(json.dumps(settings.model_dump(mode="json"), indent=2, ensure_ascii=False))
     for endpoint in options.endpoints:
         print(f"# {endpoint.name}: topics under {options.topics.root}/endpoint/{endpoint.key}")
     return 0
+
+
+async def _try_certificates(options: BridgeOptions) -> None:
+    """Raises `ConfigError` when a certificate, key or CA file is of no use."""
+    tls_context(options.broker)
+    async with new_client(options.ca_file):
+        pass
 
 
 def schema(args: argparse.Namespace) -> int:
