@@ -114,7 +114,11 @@ class PrivateBroker:
             (self._folder / "mosquitto.conf").write_text(text + _as_this_user(), encoding="utf-8")
         with (self._folder / "broker.log").open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,  # a Ctrl-C is ours: we say offline to it before it ends
             )
         deadline_s = asyncio.get_running_loop().time() + START_TIMEOUT_S
         while not await self._accepts():

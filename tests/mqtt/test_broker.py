@@ -68,6 +68,11 @@ async def test_the_usual_port_is_taken_only_when_it_is_free(tmp_path: Path) -> N
     assert PrivateBroker(tmp_path).port == PORT
 
 
+async def test_a_key_pressed_for_us_does_not_reach_the_broker(tmp_path: Path) -> None:
+    async with PrivateBroker(tmp_path, port=0) as broker:
+        assert os.getpgid(broker.pid) == broker.pid != os.getpgid(0)
+
+
 async def test_a_broker_that_dies_is_started_again(tmp_path: Path) -> None:
     async with PrivateBroker(tmp_path, port=0) as broker:
         pid = broker.pid
