@@ -64,11 +64,11 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def rss_mb(pid: int) -> float:
-    """Resident memory in MB."""
+def rss_mib(pid: int) -> float:
+    """Resident memory in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1000
+            return int(line.split()[1]) / 1024
     raise ProcessLookupError(pid)
 
 
@@ -117,7 +117,7 @@ async def measure(pids: dict[str, int], seconds: float, probes: float) -> dict[s
         cost[name] = used_s * 1000 / probes
         share = 100 * used_s / seconds
         print(
-            f"{name:10} {cost[name]:6.2f} ms/probe  {share:5.2f} % of a core  {rss_mb(pid):5.1f} MB"
+            f"{name:10} {cost[name]:6.2f} ms/probe  {share:5.2f} % of a core  {rss_mib(pid):5.1f} MiB"
         )
     return cost
 
@@ -135,38 +135,66 @@ def configuration(folder: Path, broker_port: int, urls: list[str], interval_s: f
     return str(path)
 
 
+@contextlib.asynccontextmanager
+async def endpoints(count: int) -> AsyncIterator[list[str]]:
+    """The URLs of so many fake servers."""
+    async with contextlib.AsyncExitStack() as stack:
+        urls = []
+        for _ in range(count):
+            server = await asyncio.start_server(serve, "127.0.0.1", 0)
+            await stack.enter_async_context(server)
+            urls.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        yield urls
+
+
+@contextlib.asynccontextmanager
+async def bridge(folder: Path, urls: list[str], interval_s: float) -> AsyncIterator[int]:
+    """A bridge with a Mosquitto of its own; the bridge's pid."""
+    port = free_port()
+    mosquitto = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+    config = configuration(folder, port, urls, interval_s)
+    command = (sys.executable, "-m", "clusterllm_mqtt", "bridge", config)
+    async with program(mosquitto, "-p", str(port)), program(*command) as pid:
+        yield pid
+
+
+@contextlib.asynccontextmanager
+async def exporter(folder: Path, urls: list[str], interval_s: float) -> AsyncIterator[int | None]:
+    """blackbox-exporter, kept busy; its pid, None where it is not installed."""
+    found = shutil.which("prometheus-blackbox-exporter")
+    if found is None:
+        yield None
+        return
+    rules, port = folder / "blackbox.yml", free_port()
+    rules.write_text("modules: {http_2xx: {prober: http}}\n", encoding="utf-8")
+    listen = f"--web.listen-address=127.0.0.1:{port}"
+    async with program(found, f"--config.file={rules}", listen) as pid:
+        task = asyncio.create_task(scrape(port, urls, interval_s))
+        yield pid
+        task.cancel()
+
+
 async def main() -> None:
     """Start everything on loopback, wait until it is steady, measure."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--endpoints", type=int, default=200)
     parser.add_argument("--interval", type=float, default=5.0)
     parser.add_argument("--seconds", type=float, default=60.0)
     args = parser.parse_args()
-    async with contextlib.AsyncExitStack() as stack:
-        servers = [await asyncio.start_server(serve, "127.0.0.1", 0) for _ in range(args.endpoints)]
-        for server in servers:
-            await stack.enter_async_context(server)
-        urls = [f"http://127.0.0.1:{s.sockets[0].getsockname()[1]}" for s in servers]
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        broker_port, exporter_port = free_port(), free_port()
-        mosquitto = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-        await stack.enter_async_context(program(mosquitto, "-p", str(broker_port)))
-        config = configuration(folder, broker_port, urls, args.interval)
-        command = (sys.executable, "-m", "clusterllm_mqtt", "bridge", config)
-        pids = {"bridge": await stack.enter_async_context(program(*command))}
-        exporter = shutil.which("prometheus-blackbox-exporter")
-        if exporter:
-            rules = folder / "blackbox.yml"
-            rules.write_text("modules: {http_2xx: {prober: http}}\n", encoding="utf-8")
-            address = f"--web.listen-address=127.0.0.1:{exporter_port}"
-            command = (exporter, f"--config.file={rules}", address)
-            pids["exporter"] = await stack.enter_async_context(program(*command))
-            task = asyncio.create_task(scrape(exporter_port, urls, args.interval))
-            stack.callback(task.cancel)
-        await asyncio.sleep(3 * args.interval)
-        cost = await measure(pids, args.seconds, args.endpoints * args.seconds / args.interval)
-        if exporter:
-            print(f"ratio      {cost['bridge'] / cost['exporter']:6.2f}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with (
+            endpoints(args.endpoints) as urls,
+            bridge(folder, urls, args.interval) as bridge_pid,
+            exporter(folder, urls, args.interval) as exporter_pid,
+        ):
+            await asyncio.sleep(3 * args.interval)
+            pids = {"bridge": bridge_pid}
+            if exporter_pid is not None:
+                pids["exporter"] = exporter_pid
+            cost = await measure(pids, args.seconds, args.endpoints * args.seconds / args.interval)
+    if exporter_pid is not None:
+        print(f"ratio      {cost['bridge'] / max(cost['exporter'], 1e-9):6.2f}")
 
 
 if __name__ == "__main__":

@@ -15,9 +15,15 @@ from clusterllm_mqtt.errors import ClusterLLMError
 PACKAGE = Path(clusterllm_mqtt.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 PURE = [
+    "drivers/gpustack_inventory.py",
+    "drivers/json_reader.py",
+    "drivers/model_list.py",
     "endpoint_memory.py",
+    "endpoint_url.py",
     "inventory.py",
     "models.py",
+    "recall.py",
+    "service_record.py",
     "text.py",
     "mqtt/discovery.py",
     "mqtt/entities.py",
