@@ -46,11 +46,12 @@ async def _browse(options: MdnsOptions, seconds: float) -> int:
                     if event.state is MdnsState.FAILED:
                         raise MdnsError(event.detail)
                 else:
-                    print(_line(event), flush=True)
+                    print(line(event), flush=True)
     return found
 
 
-def _line(event: EndpointFound | EndpointLost) -> str:
+def line(event: EndpointFound | EndpointLost) -> str:
+    """An event for people; whatever a neighbour sent is cleaned."""
     if isinstance(event, EndpointLost):
         return f"lost  {clean(event.instance, 80)}"
     service = event.service

@@ -15,9 +15,12 @@ from clusterllm_mqtt.cli.render import Row, endpoint_table
 from clusterllm_mqtt.cli.streams import LineFormatter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.table import Table
 
     from clusterllm_mqtt.bridge import Bridge
+    from clusterllm_mqtt.models import EndpointState
 
 
 async def live_table(bridge: Bridge, *, every_s: float) -> None:
@@ -28,15 +31,15 @@ async def live_table(bridge: Bridge, *, every_s: float) -> None:
     logging.getLogger().handlers[:] = [handler]
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
-            live.update(bridge_table(bridge), refresh=True)
+            table = bridge_table(bridge.states, now=datetime.now(UTC))
+            live.update(table, refresh=True)
             await asyncio.sleep(every_s)
 
 
-def bridge_table(bridge: Bridge) -> Table:
-    """What a bridge holds true now."""
-    now = datetime.now(UTC)
+def bridge_table(states: Iterable[EndpointState], *, now: datetime) -> Table:
+    """What a bridge holds true."""
     rows = [
         Row(s.endpoint.name, s.backend, s.info, s.reason, (now - s.probed_at).total_seconds())
-        for s in bridge.states
+        for s in states
     ]
     return endpoint_table(rows, age="Last probe")

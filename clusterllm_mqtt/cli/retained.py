@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clusterllm_mqtt.mqtt.messages import Message
     from clusterllm_mqtt.mqtt.topics import BridgeTopics
 
-CONNECT_TIMEOUT_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 5.0
 _PIPE_WIDTH: Final = 160
 
 
@@ -176,7 +176,7 @@ async def _snapshot(
     """Everything that a broker retains for a bridge, and the session to act on it.
 
     Raises:
-        BrokerError: the broker refuses us, or cannot be reached within 10 s.
+        BrokerError: the broker refuses us, or cannot be reached within 5 s.
     """
     options = broker_options(settings.mqtt)
     options = replace(options, host=options.host or HOST)
