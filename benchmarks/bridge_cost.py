@@ -116,9 +116,8 @@ async def measure(pids: dict[str, int], seconds: float, probes: float) -> dict[s
         used_s = cpu_s(pid) - before[name]
         cost[name] = used_s * 1000 / probes
         share = 100 * used_s / seconds
-        print(
-            f"{name:10} {cost[name]:6.2f} ms/probe  {share:5.2f} % of a core  {rss_mib(pid):5.1f} MiB"
-        )
+        memory = f"{rss_mib(pid):5.1f} MiB"
+        print(f"{name:10} {cost[name]:6.2f} ms/probe  {share:5.2f} % of a core  {memory}")
     return cost
 
 
