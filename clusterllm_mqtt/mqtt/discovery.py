@@ -80,9 +80,10 @@ def _device(
     device: Mapping[str, str],
     components: Iterable[Component],
     sources: Mapping[str, str],
+    retired: Mapping[str, str] = RETIRED_COMPONENTS,
 ) -> dict[str, Any]:
     stem = _entity_stem(slug(device["name"]) or device_id.removeprefix("clusterllm_"))
-    rendered: dict[str, Any] = {id_: {"platform": p} for id_, p in RETIRED_COMPONENTS.items()}
+    rendered: dict[str, Any] = {id_: {"platform": p} for id_, p in retired.items()}
     for component in components:
         rendered[component.id] = _component(component, device_id, stem, sources)
     return {

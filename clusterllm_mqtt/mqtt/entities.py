@@ -27,7 +27,8 @@ _MODELS: Final = (
 )
 _EVENT: Final = (
     "{%- macro shown(value) -%}"
-    "{%- if value is string or value is number -%}{{ value | tojson }}{%- else -%}"
+    "{%- if value is number -%}{{ value }}"
+    "{%- elif value is string -%}{{ value[:255] | tojson }}{%- else -%}"
     f"[{{%- for name in value[:15] -%}}{{{{ name.{_FILE_NAME} | tojson }}}}"
     "{{ ',' if not loop.last }}{%- endfor -%}]"
     "{%- endif -%}{%- endmacro -%}"

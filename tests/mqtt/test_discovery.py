@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rig.samples import at, browsed, configured, endpoint_state
 
 from clusterllm_mqtt.models import (
+    MAX_BYTES,
     Config,
     Endpoint,
     EventType,
@@ -17,10 +22,12 @@ from clusterllm_mqtt.models import (
     MdnsHealth,
     ModelInfo,
     Reason,
+    Source,
     State,
     Transition,
 )
-from clusterllm_mqtt.mqtt.discovery import bridge_discovery, endpoint_discovery
+from clusterllm_mqtt.mqtt.discovery import _device, bridge_discovery, endpoint_discovery
+from clusterllm_mqtt.mqtt.entities import BRIDGE_COMPONENTS, ENDPOINT_COMPONENTS, Component
 from clusterllm_mqtt.mqtt.messages import (
     BridgeFacts,
     encode,
@@ -35,6 +42,12 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 TOPICS = BridgeTopics()
+DOCS = Path(__file__).parents[2] / "docs" / "home-assistant.md"
+RECORDER_LIMIT = 16_384
+"""Bytes of attributes that Home Assistant's recorder stores."""
+ENTITY_ID = re.compile(r"(?!.+__)(?!_)[\da-z_]+(?<!_)\.(?!_)[\da-z_]+(?<!_)")
+"""As Home Assistant has it."""
+HOSTILE = "🦙\x01\"\\'{{" * 100
 JINJA = jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701  # no HTML
 DEVICE_LEVEL = {"device", "origin", "components", "qos"}
 DEVICE_KEYS = {
@@ -72,6 +85,23 @@ def test_the_device_of_an_endpoint(snapshot_json: SnapshotAssertion) -> None:
     assert message.topic.startswith("homeassistant/device/clusterllm_home_big-box-")
     assert message.retain
     assert json.loads(message.payload) == snapshot_json
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "backend"),
+    [
+        ("Big box", "http://box.lan:8080", "gpustack"),
+        ("tiny", "https://[fd00::1]:9931/llama", "llamacpp"),
+        ("unknown kind", "http://192.168.1.5:11434", "openai"),
+        ("not yet seen", "http://192.168.1.6", ""),
+        ("模型", "http://[fe80::1%25eth0]:8080", "llamacpp"),
+    ],
+    ids=["gpustack", "llamacpp", "other", "unseen", "link-local"],
+)
+def test_what_a_device_page_says(
+    name: str, url: str, backend: str, snapshot_json: SnapshotAssertion
+) -> None:
+    assert device(configured(name, url), backend)["device"] == snapshot_json
 
 
 def test_the_device_of_the_bridge(snapshot_json: SnapshotAssertion) -> None:
@@ -131,16 +161,43 @@ def test_a_url_that_home_assistant_cannot_read_is_left_out(url: str, *, is_shown
     assert ("configuration_url" in device(endpoint)["device"]) is is_shown
 
 
+def named(name: str) -> Endpoint:
+    return Endpoint("k", name, "i", Source.MDNS, Config("http://a"))
+
+
 def test_a_name_from_the_network_is_cleaned_and_cut() -> None:
-    endpoint = Endpoint("k", "a\x1b[31m" + "x" * 500, "i", configured().source, Config("http://a"))
-    assert len(device(endpoint)["device"]["name"]) <= 100
-    assert "\x1b" not in device(endpoint)["device"]["name"]
-    assert (
-        device(Endpoint("k", "\x00", "i", configured().source, Config("http://a")))["device"][
-            "name"
-        ]
-        == "k"
+    shown = device(named("a\x1b[31m" + "x" * 500))["device"]["name"]
+    assert len(shown) <= 100
+    assert "\x1b" not in shown
+    assert device(named("\x00"))["device"]["name"] == "k"
+
+
+@given(st.text(max_size=60))
+def test_entity_ids_are_valid_whatever_the_name(name: str) -> None:
+    components = device(named(name))["components"].values()
+    ids = [c["default_entity_id"] for c in components if "default_entity_id" in c]
+    assert all(ENTITY_ID.fullmatch(id_) for id_ in ids)
+    assert len(set(ids)) == len(ids)
+
+
+@given(st.text(max_size=60))
+def test_unique_ids_and_topics_follow_from_bridge_and_key_only(name: str) -> None:
+    def fixed(payload: dict[str, Any]) -> list[object]:
+        components = payload["components"]
+        ids = {id_: c.get("unique_id") for id_, c in components.items()}
+        return [ids, payload["device"]["identifiers"]]
+
+    moved = Endpoint("k", name, "other", Source.CONFIGURED, Config("http://b"))
+    assert fixed(device(moved)) == fixed(device(named("box"), "gpustack"))
+
+
+def test_a_retired_component_is_published_with_its_platform_alone() -> None:
+    living = (Component("kept", "button", ""),)
+    payload = _device(
+        "id", {"name": "n"}, living, {"": "t", "availability": "a"}, {"old": "sensor"}
     )
+    assert payload["components"]["old"] == {"platform": "sensor"}
+    assert payload["components"]["kept"]["unique_id"] == "id_kept"
 
 
 def rendered(info: Info, reason: Reason | None = None) -> dict[str, str]:
@@ -174,7 +231,7 @@ def test_the_values_of_a_full_record() -> None:
 def test_what_a_record_leaves_out_is_unknown_without_a_warning() -> None:
     values = rendered(Info(State.RUNNING), Reason.UNAUTHORIZED)
     assert {values[name] for name in ("members", "vram", "backend", "version")} == {"None"}
-    assert values["models"] == "0"
+    assert values["models"] == "None"
     assert values["problem"] == "ON"
     assert rendered(Info(State.NOT_REACHABLE))["reachable"] == "OFF"
 
@@ -182,6 +239,19 @@ def test_what_a_record_leaves_out_is_unknown_without_a_warning() -> None:
 def test_no_state_is_longer_than_home_assistant_takes() -> None:
     values = rendered(Info(State.RUNNING, backend="b" * 999, version="v" * 20_000))
     assert max(map(len, values.values())) <= 255
+
+
+@given(
+    st.sampled_from(State),
+    st.text(max_size=300),
+    st.integers(0, MAX_BYTES),
+    st.lists(st.text(min_size=1)),
+)
+def test_every_record_renders(state: State, text: str, number: int, names: list[str]) -> None:
+    models = tuple(ModelInfo(name) for name in names)
+    values = rendered(Info(state, text, text, text, number, number, models))
+    assert max(map(len, values.values())) <= 255
+    assert values["vram"] == "None" or float(values["vram"]) >= 0
 
 
 def attributes(name: str, payload: bytes) -> dict[str, Any]:
@@ -196,11 +266,12 @@ def test_models_are_shown_by_file_name_and_capped_below_16_kib() -> None:
         "models": ["qwen3-4b", "llama.gguf"],
         "models_truncated": False,
     }
-    models = tuple(ModelInfo("🦙" * 300 + str(n)) for n in range(2000))
-    many = encode(Info(State.RUNNING, models=models).to_wire())
-    shown = attributes("models", many)
-    assert shown["models_truncated"] is True
-    assert len(json.dumps(shown, ensure_ascii=False).encode()) < 16_384
+    for name in ("🦙" * 300, "\x01" * 300, HOSTILE):
+        models = tuple(ModelInfo(name + str(n)) for n in range(2000))
+        shown = attributes("models", encode(Info(State.RUNNING, models=models).to_wire()))
+        assert shown["models_truncated"] is True
+        assert len(encode(shown)) < RECORDER_LIMIT
+    assert attributes("models", b'{"state":"running"}') == {"models": [], "models_truncated": False}
 
 
 def test_the_reason_is_an_attribute_of_the_problem() -> None:
@@ -212,18 +283,19 @@ def test_transitions_reach_the_event_entity_and_the_triggers() -> None:
     components = device(configured())["components"]
     event = components["transition"]
     assert event["event_types"] == [str(kind) for kind in EventType]
-    models = tuple(f"model {n}" for n in range(100))
+    models = tuple(f"model {n}" + HOSTILE for n in range(100))
     for transition, fired in (
         (Transition("k", EventType.NOT_REACHABLE, "running", "not_reachable"), "went_down"),
         (Transition("k", EventType.RUNNING, "not_reachable", "running"), "came_back"),
         (Transition("k", EventType.MEMBERS_CHANGED, 3, 2), "lost_a_member"),
         (Transition("k", EventType.MEMBERS_CHANGED, 2, 3), ""),
-        (Transition("k", EventType.MODELS_CHANGED, (), models), ""),
+        (Transition("k", EventType.VERSION_CHANGED, "b1", HOSTILE * 30), ""),
+        (Transition("k", EventType.MODELS_CHANGED, models, models), ""),
     ):
         payload = event_message(TOPICS, transition).payload
         shown = json.loads(render(event["value_template"], payload))
         assert shown["event_type"] == transition.event_type
-        assert len(str(shown)) < 16_384
+        assert len(encode(shown)) < RECORDER_LIMIT
         triggers = [
             name
             for name, component in components.items()
@@ -231,6 +303,19 @@ def test_transitions_reach_the_event_entity_and_the_triggers() -> None:
             and render(component["value_template"], payload) == component["payload"]
         ]
         assert triggers == [fired] * bool(fired)
+
+
+def test_an_event_shows_old_and_new_and_models_by_file_name() -> None:
+    template = device(configured())["components"]["transition"]["value_template"]
+    for old, new, shown in (
+        (3, 2, (3, 2)),
+        ("b1", 'b"2', ("b1", 'b"2')),
+        (("/models/a.gguf",), ("/models/a.gguf", "C:\\b.gguf"), (["a.gguf"], ["a.gguf", "b.gguf"])),
+        ((), ("a",), ([], ["a"])),
+    ):
+        message = event_message(TOPICS, Transition("k", EventType.MODELS_CHANGED, old, new))
+        record = json.loads(render(template, message.payload))
+        assert (record["old"], record["new"]) == shown
 
 
 def test_every_value_of_the_bridge_renders() -> None:
@@ -244,3 +329,13 @@ def test_every_value_of_the_bridge_renders() -> None:
             assert value, name
             if "json_attributes_template" in component:
                 json.loads(render(component["json_attributes_template"], payload))
+
+
+@pytest.mark.parametrize("component", [*ENDPOINT_COMPONENTS, *BRIDGE_COMPONENTS])
+def test_every_entity_and_trigger_is_documented(component: Component) -> None:
+    documentation = DOCS.read_text(encoding="utf-8")
+    name = component.keys.get("name") or component.keys["type"]
+    assert (
+        f"| {name} | {component.platform} |".replace("device_automation", "trigger")
+        in documentation
+    )

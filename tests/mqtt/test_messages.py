@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +36,7 @@ from clusterllm_mqtt.mqtt.messages import (
     info_message,
     probe_message,
     status_message,
+    timestamp,
 )
 from clusterllm_mqtt.mqtt.records import (
     MAX_PAYLOAD,
@@ -45,6 +48,7 @@ from clusterllm_mqtt.mqtt.records import (
 from clusterllm_mqtt.mqtt.topics import BridgeTopics
 
 TOPICS = BridgeTopics()
+DOCS = Path(__file__).parents[2] / "docs" / "topics.md"
 FACTS = BridgeFacts("1.2.3", at(0), MdnsHealth(MdnsState.OK, 2))
 
 infos = st.builds(
@@ -100,6 +104,12 @@ def test_a_record_of_the_wrong_shape_is_refused(record: object) -> None:
         info_from_wire(record)
 
 
+def test_counts_from_a_stranger_saturate() -> None:
+    record = {"state": "running", "member_count": 10**999, "models": [{"name": "m", "size": 2**64}]}
+    models = (ModelInfo("m", MAX_BYTES),)
+    assert info_from_wire(record) == Info(State.RUNNING, member_count=MAX_BYTES, models=models)
+
+
 def test_fields_of_a_newer_version_are_ignored() -> None:
     assert info_from_wire({"state": "running", "new": 1}) == Info(State.RUNNING)
 
@@ -139,6 +149,7 @@ def test_what_is_published_is_enough_to_know_the_endpoint_again() -> None:
         {"state_since": "yesterday"},
         {"state_since": 5},
         {"state_since": "2026-01-01T00:00:00"},
+        {"state_since": "0001-01-01T00:00:00+23:59"},
     ],
 )
 def test_probe_facts_of_the_wrong_shape_are_refused(change: dict[str, Any]) -> None:
@@ -146,6 +157,30 @@ def test_probe_facts_of_the_wrong_shape_are_refused(change: dict[str, Any]) -> N
     probe = json.loads(probe_message(TOPICS, state).payload) | change
     with pytest.raises(RecordError):
         read_recalled(info_message(TOPICS, state).payload, encode(probe))
+
+
+def test_a_recalled_time_is_utc_whatever_zone_it_was_written_in() -> None:
+    state = endpoint_state(browsed(), Info(State.RUNNING))
+    written = {"state_since": "2026-01-01T02:00:05+02:00"}
+    probe = encode(json.loads(probe_message(TOPICS, state).payload) | written)
+    recalled = read_recalled(info_message(TOPICS, state).payload, probe)
+    assert timestamp(recalled.state_since) == "2026-01-01T00:00:05.000Z"
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            name: st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text())
+            for name in ("name", "identity", "source", "state_since", "state", "models", "version")
+        },
+    )
+)
+def test_any_record_is_recalled_or_refused_never_worse(record: dict[str, Any]) -> None:
+    payload = encode({"source": "mdns", "state_since": timestamp(at(5)), "state": "running"})
+    for one, other in ((encode(record), payload), (payload, encode(record))):
+        with contextlib.suppress(RecordError):
+            read_recalled(one, other)
 
 
 def test_an_event_is_not_retained() -> None:
@@ -203,12 +238,34 @@ def test_total_memory_saturates() -> None:
     assert record["aggregate_vram_bytes"] == MAX_BYTES
 
 
+def test_equal_states_are_equal_bytes_in_whatever_order_they_come() -> None:
+    states = [endpoint_state(configured(name), Info(State.RUNNING)) for name in "abc"]
+    assert status_message(TOPICS, FACTS, states) == status_message(TOPICS, FACTS, states[::-1])
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_what_no_strict_reader_accepts_is_never_written(number: float) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        encode({"n": number})
+
+
 def test_text_that_cannot_be_encoded_does_not_raise() -> None:
     assert encode({"name": "\ud800"}) == b'{"name":"?"}'
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"{" + b" " * MAX_PAYLOAD + b"}", b"NaN"]
+    "payload",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"\xff",
+        "{}".encode("utf-16"),
+        b"[" * 100_000,
+        b"{" + b" " * MAX_PAYLOAD + b"}",
+        b"NaN",
+    ],
+    ids=range(8),
 )
 def test_a_payload_that_is_no_record_is_refused(payload: bytes) -> None:
     with pytest.raises(RecordError):
@@ -227,3 +284,32 @@ def test_an_index_is_a_list_of_keys() -> None:
     for payload in (b"{}", b'{"endpoints":{}}', b'{"endpoints":[1]}'):
         with pytest.raises(RecordError):
             read_index(payload)
+
+
+@pytest.mark.parametrize("key", ["", "#", "+", "a/../b", "A", "x" * 65, "k\n"])
+def test_an_index_cannot_name_a_wildcard_or_a_topic_elsewhere(key: str) -> None:
+    with pytest.raises(RecordError, match="keys"):
+        read_index(encode({"endpoints": ["good", key]}))
+
+
+def test_the_documented_payloads_are_what_is_published() -> None:
+    info = Info(
+        State.RUNNING,
+        backend="gpustack",
+        endpoint="http://192.168.1.5:8080",
+        version="v2.3.0",
+        member_count=2,
+        aggregate_vram_bytes=60 * 2**30,
+        models=(ModelInfo("qwen3-4b"), ModelInfo("/models/llama.gguf", 4_800_000_000)),
+    )
+    state = endpoint_state(configured("Big box"), info)
+    published = (
+        info_message(TOPICS, state),
+        probe_message(TOPICS, state),
+        event_message(TOPICS, Transition(state.endpoint.key, EventType.MEMBERS_CHANGED, 3, 2)),
+        status_message(TOPICS, FACTS, [state]),
+    )
+    blocks = re.findall(r"\n`(\S+)`\n\n```json\n([^`]*)```", DOCS.read_text("utf-8"))
+    assert {topic: encode(json.loads(text)) for topic, text in blocks} == {
+        m.topic: m.payload for m in published
+    }

@@ -99,6 +99,45 @@ def test_status_comes_after_every_info_and_before_every_clear(
     assert kinds == sorted(kinds, key=["record", "status", "clear"].index)
 
 
+@given(
+    states,
+    st.dictionaries(
+        st.tuples(st.sampled_from("abz"), st.sampled_from(["info", "probe", "event"])),
+        st.binary(min_size=1, max_size=5),
+    ),
+    st.sets(st.sampled_from("abz")),
+)
+def test_whatever_strangers_left_below_our_root_the_desired_set_comes_out(
+    new: tuple[EndpointState, ...],
+    records: dict[tuple[str, str], bytes],
+    devices: set[str],
+) -> None:
+    held = {
+        f"{TOPICS.root}/endpoint/{configured(name).key}/{leaf}": payload
+        for (name, leaf), payload in records.items()
+    } | {TOPICS.discovery(configured(name).key): b"old" for name in devices}
+    wanted = desired(new)
+    after = apply(diff(TOPICS, wanted, held), held)
+    assert after == {topic: m.payload for topic, m in wanted.items()}
+
+
+def test_the_device_of_a_living_endpoint_is_never_cleared() -> None:
+    wanted = desired([endpoint_state(configured(), running)])
+    held = {t: m.payload for t, m in wanted.items()} | {TOPICS.event(configured().key): b"ghost"}
+    assert [m.topic for m in diff(TOPICS, wanted, held)] == [TOPICS.event(configured().key)]
+
+
+def test_devices_go_before_what_their_entities_read_and_the_bridge_last() -> None:
+    held = {t: m.payload for t, m in desired([endpoint_state(configured(), running)]).items()}
+    key = configured().key
+    assert [m.topic for m in diff(TOPICS, {}, held)] == [
+        TOPICS.discovery(key),
+        TOPICS.info(key),
+        TOPICS.probe(key),
+        TOPICS.bridge_discovery,
+    ]
+
+
 def test_an_endpoint_that_falls_out_takes_its_discovery_along_even_unseen() -> None:
     key = configured().key
     messages = diff(TOPICS, desired([]), {TOPICS.info(key): b"x", TOPICS.probe(key): b"y"})
@@ -124,6 +163,24 @@ def test_without_home_assistant_its_topics_are_not_desired_and_are_cleared() -> 
     assert not any(topic.startswith("homeassistant/") for topic in without)
     held = {topic: m.payload for topic, m in with_devices.items()}
     assert apply(diff(TOPICS, without, held), held) == {t: m.payload for t, m in without.items()}
+
+
+def test_devices_of_an_earlier_life_are_cleared_when_home_assistant_is_switched_off() -> None:
+    state = endpoint_state(configured(), running)
+    without = desired_messages(TOPICS, FACTS, [state], {}, home_assistant=False)
+    read_back = {t: m.payload for t, m in without.items()} | {TOPICS.bridge_discovery: b"old"}
+    assert [m.topic for m in diff(TOPICS, without, read_back)] == [
+        TOPICS.discovery(state.endpoint.key),
+        TOPICS.bridge_discovery,
+    ]
+
+
+def test_no_device_is_cleared_that_never_was() -> None:
+    """Home Assistant writes a warning for each."""
+    without = desired_messages(TOPICS, FACTS, [], {}, home_assistant=False)
+    held = {TOPICS.info("k"): b"x", TOPICS.probe("k"): b"y"}
+    cleared = {m.topic for m in diff(TOPICS, without, held) if not m.payload}
+    assert cleared == {TOPICS.info("k"), TOPICS.probe("k")}
 
 
 def test_probe_facts_may_lag_behind() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -27,6 +28,20 @@ def test_the_topics_are_these() -> None:
     assert TOPICS.discovery("k") == "homeassistant/device/clusterllm_home_k/config"
     assert TOPICS.bridge_discovery == "homeassistant/device/clusterllm_home/config"
     assert TOPICS.home_assistant_status == "homeassistant/status"
+
+
+def test_every_topic_is_documented() -> None:
+    documentation = (Path(__file__).parents[2] / "docs" / "topics.md").read_text("utf-8")
+    documented = set(re.findall(r"^\| `(\S+)` \|", documentation, re.MULTILINE))
+    built = (TOPICS.info, TOPICS.probe, TOPICS.event, TOPICS.endpoint_command_probe)
+    assert documented == {
+        TOPICS.availability,
+        TOPICS.status,
+        TOPICS.command_probe,
+        TOPICS.bridge_discovery,
+        TOPICS.discovery("<key>"),
+        *(build("<key>") for build in built),
+    }
 
 
 @pytest.mark.parametrize(
@@ -69,6 +84,32 @@ def test_discovery_topics_of_two_bridges_never_meet(key: str) -> None:
     assert not other.is_own_discovery(TOPICS.discovery(key))
     assert TOPICS.is_own_discovery(TOPICS.discovery(key))
     assert TOPICS.is_own_discovery(TOPICS.bridge_discovery)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "homeassistant/device/clusterllm_home_/config",
+        "homeassistant/device/clusterllm_home_K/config",
+        "homeassistant/device/clusterllm_home_a/b/config",
+        "homeassistant/device/clusterllm_home_a",
+        "homeassistant/sensor/clusterllm_home_a/config",
+        "homeassistant/device/clusterllm_homestead/config",
+        "homeassistant/status",
+    ],
+)
+def test_discovery_topics_of_others_are_not_ours(topic: str) -> None:
+    assert not TOPICS.is_own_discovery(topic)
+
+
+def test_a_bridge_reads_back_its_own_topics_only() -> None:
+    assert TOPICS.own_filters() == (
+        "clusterllm/bridge/home/availability",
+        "clusterllm/bridge/home/status",
+        "clusterllm/bridge/home/endpoint/+/info",
+        "clusterllm/bridge/home/endpoint/+/probe",
+        "homeassistant/device/clusterllm_home/config",
+    )
 
 
 @pytest.mark.parametrize(
