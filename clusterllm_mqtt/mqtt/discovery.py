@@ -82,7 +82,7 @@ def _device(
     sources: Mapping[str, str],
     retired: Mapping[str, str] = RETIRED_COMPONENTS,
 ) -> dict[str, Any]:
-    stem = _entity_stem(slug(device["name"]) or device_id.removeprefix("clusterllm_"))
+    stem = _entity_stem(device["name"], device_id)
     rendered: dict[str, Any] = {id_: {"platform": p} for id_, p in retired.items()}
     for component in components:
         rendered[component.id] = _component(component, device_id, stem, sources)
@@ -94,9 +94,10 @@ def _device(
     }
 
 
-def _entity_stem(name: str) -> str:
+def _entity_stem(name: str, device_id: str) -> str:
     """Home Assistant's entity ids have no dash, and no underscore beside another or at an end."""
-    return "clusterllm_" + "_".join(re.findall("[a-z0-9]+", name))
+    words = re.findall("[a-z0-9]+", slug(name))
+    return "_".join(["clusterllm", *words] if words else re.findall("[a-z0-9]+", device_id))
 
 
 def _component(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rig.samples import at, browsed, configured, endpoint_state
 
@@ -173,6 +173,9 @@ def test_a_name_from_the_network_is_cleaned_and_cut() -> None:
 
 
 @given(st.text(max_size=60))
+@example("_")
+@example("_a_-_b_")
+@example("模型")
 def test_entity_ids_are_valid_whatever_the_name(name: str) -> None:
     components = device(named(name))["components"].values()
     ids = [c["default_entity_id"] for c in components if "default_entity_id" in c]
