@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from rig.samples import at, browsed, configured, down, up
 
@@ -48,7 +50,8 @@ def test_one_failure_changes_nothing_the_second_is_told() -> None:
     assert entry.reason is None
     [told] = feed(entry, down(entry.endpoint, 16, Reason.TIMEOUT))
     assert (told.event_type, told.old, told.new) == ("not_reachable", "running", "not_reachable")
-    assert (entry.info.state, entry.reason) == (State.NOT_REACHABLE, Reason.TIMEOUT)
+    assert entry.state is not None
+    assert (entry.state.info.state, entry.state.reason) == (State.NOT_REACHABLE, Reason.TIMEOUT)
 
 
 def test_the_first_success_is_told_at_once() -> None:
@@ -98,7 +101,7 @@ def test_an_endpoint_that_goes_down_keeps_its_backend_and_loses_its_figures() ->
     ],
 )
 def test_a_changed_figure_is_told(
-    before: dict[str, object], after: dict[str, object], event_type: EventType
+    before: dict[str, Any], after: dict[str, Any], event_type: EventType
 ) -> None:
     entry = memory()
     feed(entry, up(entry.endpoint, 0, **before))

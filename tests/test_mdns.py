@@ -9,11 +9,12 @@ import socket
 import struct
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from rig.mosquitto import eventually
-from zeroconf import DNSIncoming
+from zeroconf._protocol.incoming import DNSIncoming
 
 from clusterllm_mqtt.errors import MdnsError
 from clusterllm_mqtt.mdns.advertiser import Advertisement, Advertiser
@@ -123,7 +124,8 @@ async def test_a_service_that_moves_is_found_again(service_type: str) -> None:
     async with browsing(service_type) as watch:
         for port in (8080, 8090):
             async with Advertiser(announcement(service_type, port=port)):
-                await eventually(lambda p=port: any(f":{p}/" in s.url for s in watch.found))
+                expected = f"http://127.0.0.1:{port}/llm"
+                await eventually(partial(lambda url: url in [s.url for s in watch.found], expected))
         assert len({s.instance for s in watch.found}) == 1
 
 

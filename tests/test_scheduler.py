@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rig.samples import browsed, configured
@@ -36,8 +36,9 @@ class FakeClock:
         timer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.sleepers.append((self.time_s + timeout_s, event, timer))
         waiter = asyncio.ensure_future(event.wait())
+        either: set[asyncio.Future[Any]] = {timer, waiter}
         try:
-            await asyncio.wait([timer, waiter], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiter.cancel()
 
