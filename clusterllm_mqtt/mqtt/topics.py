@@ -16,6 +16,7 @@ from clusterllm_mqtt.errors import ConfigError
 
 KEY_PATTERN: Final = re.compile(r"[a-z0-9_-]{1,64}")
 BRIDGE_PATTERN: Final = re.compile(r"[a-z0-9-]{1,64}")  # no "_": discovery ids stay unambiguous
+_RESERVED: Final = frozenset({"outpost"})  # devices of outposts are clusterllm_outpost_<agent>
 _LEAVES: Final = frozenset({"info", "probe", "event", "command/probe"})
 _SLUG_LENGTH: Final = 32
 _HASH_LENGTH: Final = 10
@@ -55,8 +56,10 @@ class BridgeTopics:
 
     def __post_init__(self) -> None:
         """Refuse what would make a topic that nobody can read back."""
-        if not BRIDGE_PATTERN.fullmatch(self.bridge):
-            raise ConfigError(f"bridge id {self.bridge[:80]!r}: use 1 to 64 of a-z, 0-9 and -")
+        if not BRIDGE_PATTERN.fullmatch(self.bridge) or self.bridge in _RESERVED:
+            raise ConfigError(
+                f"bridge id {self.bridge[:80]!r}: use 1 to 64 of a-z, 0-9 and -, not outpost"
+            )
         check_topic_prefix("base topic", self.base)
         check_topic_prefix("discovery prefix", self.discovery_prefix)
 

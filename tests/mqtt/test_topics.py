@@ -128,7 +128,7 @@ def test_other_topics_are_not_ours(topic: str) -> None:
     assert TOPICS.parse_endpoint(topic) is None
 
 
-@pytest.mark.parametrize("bridge", ["", "a b", "A", "a/b", "a+", "x" * 65, "a_b"])
+@pytest.mark.parametrize("bridge", ["", "outpost", "a b", "A", "a/b", "a+", "x" * 65, "a_b"])
 def test_a_bridge_id_that_makes_no_topic_is_refused(bridge: str) -> None:
     with pytest.raises(ConfigError, match="bridge id"):
         BridgeTopics(bridge=bridge)
