@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Interface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 ALLOWED_NETWORKS: Final[tuple[Network, ...]] = tuple(
     ipaddress.ip_network(text)
@@ -43,6 +44,7 @@ MAX_TXT: Final = 1300
 MAX_TXT_KEYS: Final = 32
 _MAX_NAME: Final = 63
 _PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
+_API_VERSION: Final = re.compile(r"/v1(-openai)?$")
 _ALIASES: Final = {
     "transport": "proto",
     "scheme": "proto",
@@ -65,7 +67,7 @@ class ServiceRecord:
     """The raw parts of a resolved service, as DNS-SD gives them.
 
     `instance` is the full name, `type` like `_llm._tcp`, `host` the SRV target; `addresses` may
-    carry a `%scope`. `is_own` says that the record is known to come from this host.
+    carry a `%scope`. `is_own` says that the record claims to be this host's.
     """
 
     instance: str
@@ -81,34 +83,36 @@ def service_from_record(
     record: ServiceRecord,
     *,
     allowed: Iterable[Network] = ALLOWED_NETWORKS,
-    in_use: str = "",
+    local: Iterable[Interface] = (),
+    before: Service | None = None,
 ) -> Service:
-    """Clean a record; the address that is `in_use` stays while it is still named.
+    """Clean a record; the address that was chosen `before` stays while it is still named.
+
+    `local` are the addresses of this host: see `usable_addresses`.
 
     Raises:
         RecordError: nothing that may be probed; the message says why.
     """
     hints = txt_hints(record.txt)
     backend = _BACKENDS.get(hints.get("backend", "").lower(), "")
-    if record.type in NEEDS_HINT and not backend:
+    if record.type.lower() in NEEDS_HINT and not backend:
         raise RecordError(f"{record.type} without a TXT hint that names a backend")
     if not 0 < record.port < 2**16:
         raise RecordError(f"port {record.port}")
     proto = hints.get("proto", "http").lower()
     if proto not in ("http", "https"):
         raise RecordError(f"proto {clean(proto, 20)}")
-    path = path_prefix(hints.get("path", ""))
-    usable = usable_addresses(record.addresses, allowed=allowed, is_own=record.is_own)
+    path = _API_VERSION.sub("", path_prefix(hints.get("path", "")))
+    usable = usable_addresses(record.addresses, allowed=allowed, is_own=record.is_own, local=local)
     if not usable:
         raise RecordError("no address in the allowed networks")
-    address = in_use if in_use in usable else usable[0]
-    host = address.replace("%", "%25")
-    authority = f"[{host}]" if ":" in host else host
+    hosts = [_url_host(address) for address in usable]
+    host = next((h for h in hosts if before and f"//{h}:" in before.url), hosts[0])
     label = record.instance.removesuffix(f".{record.type}.local.")
     return Service(
         instance=record.instance,
         name=clean(label, _MAX_NAME) or "unnamed",
-        url=f"{proto}://{authority}:{record.port}{path}",
+        url=f"{proto}://{host}:{record.port}{path}",
         hosts=frozenset({*usable, record.host.lower().rstrip(".")}),
         backend=backend,
         txt=tuple(sorted(hints.items())),
@@ -116,28 +120,46 @@ def service_from_record(
 
 
 def usable_addresses(
-    addresses: Iterable[str], *, allowed: Iterable[Network], is_own: bool
+    addresses: Iterable[str],
+    *,
+    allowed: Iterable[Network],
+    is_own: bool,
+    local: Iterable[Interface] = (),
 ) -> list[str]:
-    """What may be connected to, best first: IPv4 before IPv6, global before link-local."""
-    networks = tuple(allowed)
-    parsed = []
+    """What may be connected to, best first.
+
+    IPv4 before IPv6, others before link-local, a network that this host is in before others, and
+    last what in a stranger's record is an address of this very host: every Docker host names the
+    same 172.17.0.1.
+    """
+    networks, interfaces = tuple(allowed), tuple(local)
+    ranked = []
     for text in addresses:
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
             continue
         if _is_usable(address, networks, is_own=is_own):
-            parsed.append((address.version, address.is_link_local, int(address), text))
-    return [text for *_, text in sorted(parsed)]
+            is_ours = not is_own and any(address == i.ip for i in interfaces)
+            is_far = not any(address in i.network for i in interfaces)
+            rank = address.version, address.is_link_local, is_ours, is_far, int(address)
+            ranked.append((rank, text))
+    return [text for _, text in sorted(ranked)]
 
 
 def _is_usable(address: Address, networks: Iterable[Network], *, is_own: bool) -> bool:
-    if address.is_loopback and not is_own:
+    if address.is_multicast or address.is_unspecified or (address.is_loopback and not is_own):
         return False
-    if address.version == 6 and address.is_link_local and not address.scope_id:  # noqa: PLR2004
-        return False
-    bare = ipaddress.ip_address(int(address)) if address.version == 4 else address  # noqa: PLR2004
-    return any(bare in network for network in networks if network.version == bare.version)
+    if isinstance(address, ipaddress.IPv6Address):
+        lacks_zone = address.is_link_local and not address.scope_id
+    else:
+        lacks_zone = False
+    return not lacks_zone and any(address in network for network in networks)
+
+
+def _url_host(address: str) -> str:
+    """RFC 6874: an IPv6 address goes into brackets, its zone behind an escaped percent sign."""
+    return f"[{address.replace('%', '%25')}]" if ":" in address else address
 
 
 def is_allowed_host(host: str, allowed: Iterable[Network]) -> bool:
@@ -146,9 +168,15 @@ def is_allowed_host(host: str, allowed: Iterable[Network]) -> bool:
 
 
 def txt_hints(raw: bytes) -> dict[str, str]:
-    """The keys that we know, by their documented names; of doubled keys the first counts."""
-    hints: dict[str, str] = {}
+    """The keys that we know, by their documented names, which count before their aliases.
+
+    Of doubled keys the first counts (RFC 6763, section 6.4).
+    """
+    pairs: dict[str, str] = {}
     for key, value in _txt_pairs(raw[:MAX_TXT]):
+        pairs.setdefault(key, value)
+    hints = {key: value for key, value in pairs.items() if key not in _ALIASES}
+    for key, value in pairs.items():
         hints.setdefault(_ALIASES.get(key, key), value)
     return hints
 

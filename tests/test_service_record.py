@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import ip_network
+from ipaddress import ip_interface, ip_network
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from clusterllm_mqtt.errors import RecordError
 from clusterllm_mqtt.service_record import (
     ALLOWED_NETWORKS,
     MAX_TXT_KEYS,
+    Interface,
     ServiceRecord,
     is_allowed_host,
     service_from_record,
@@ -49,6 +50,30 @@ def test_the_documented_keys_and_their_aliases() -> None:
         assert service.url == "https://192.168.1.5:8080/llm"
         assert service.backend == "llamacpp"
         assert dict(service.txt)["model"] == "m"
+
+
+def test_a_documented_key_counts_before_its_alias_whatever_their_order() -> None:
+    raw = txt(b"type=chat", b"backend=gpustack", b"api_path=/b", b"path=/a")
+    assert txt_hints(raw) == {"backend": "gpustack", "path": "/a"}
+
+
+@pytest.mark.parametrize(
+    ("path", "prefix"),
+    [
+        ("/", ""),
+        ("/llm/", "/llm"),
+        ("/v1", ""),
+        ("/llm/v1/", "/llm"),
+        ("/v1-openai", ""),
+        ("/v10", "/v10"),
+        ("/v1/llm", "/v1/llm"),
+    ],
+)
+def test_the_path_is_a_prefix_and_the_api_version_that_many_write_is_no_part_of_it(
+    path: str, prefix: str
+) -> None:
+    service = service_from_record(replace(RECORD, txt=txt(b"path=" + path.encode())))
+    assert service.url == f"http://192.168.1.5:8080{prefix}"
 
 
 @pytest.mark.parametrize(
@@ -103,6 +128,7 @@ def test_a_path_is_one_absolute_path_or_the_record_is_refused(path: str) -> None
         ({"addresses": ["nonsense"]}, "no address"),
         ({"addresses": ["127.0.0.1"]}, "no address"),
         ({"type": "_http._tcp"}, "without a TXT hint"),
+        ({"type": "_HTTP._TCP"}, "without a TXT hint"),
         ({"type": "_ollama._tcp", "txt": txt(b"backend=ollama")}, "without a TXT hint"),
     ],
 )
@@ -145,9 +171,55 @@ def test_ipv6_goes_into_brackets_with_its_scope_escaped() -> None:
 
 
 def test_the_address_in_use_stays_while_it_is_named() -> None:
-    both = replace(RECORD, addresses=["192.168.1.5", "192.168.1.9"])
-    assert "192.168.1.9" in service_from_record(both, in_use="192.168.1.9").url
-    assert "192.168.1.5" in service_from_record(both, in_use="192.168.1.77").url
+    before = service_from_record(replace(RECORD, addresses=["10.0.0.15"]))
+    more = replace(RECORD, addresses=["10.0.0.1", "10.0.0.15", "10.0.0.150"])
+    assert service_from_record(more).url == "http://10.0.0.1:8080"
+    assert service_from_record(more, before=before).url == before.url
+    moved = replace(more, port=8090, txt=txt(b"path=/llm"))
+    assert service_from_record(moved, before=before).url == "http://10.0.0.15:8090/llm"
+    left = replace(RECORD, addresses=["10.0.0.150", "10.0.0.1"])
+    assert service_from_record(left, before=before).url == "http://10.0.0.1:8080"
+
+
+def test_an_address_with_a_zone_in_use_stays_too() -> None:
+    both = replace(RECORD, addresses=["fe80::1%eth0", "fe80::2%eth0"])
+    before = service_from_record(replace(RECORD, addresses=["fe80::2%eth0"]))
+    assert service_from_record(both, before=before).url == before.url
+
+
+LAN = ip_interface("192.168.1.9/24")
+DOCKER = ip_interface("172.17.0.1/16")
+
+
+@pytest.mark.parametrize(
+    ("local", "best"),
+    [
+        ([], "10.8.0.2"),
+        ([LAN], "192.168.1.5"),
+        ([LAN, DOCKER], "192.168.1.5"),
+        ([DOCKER], "10.8.0.2"),
+    ],
+)
+def test_a_network_that_we_are_in_comes_first_and_our_own_address_last(
+    local: list[Interface], best: str
+) -> None:
+    addresses = ["172.17.0.1", "10.8.0.2", "192.168.1.5"]
+    found = usable_addresses(addresses, allowed=ALLOWED_NETWORKS, is_own=False, local=local)
+    assert found[0] == best
+    assert len(found) == 3
+
+
+def test_our_own_address_is_as_good_as_any_in_our_own_record() -> None:
+    found = usable_addresses(
+        ["172.17.0.1", "192.168.1.9"], allowed=ALLOWED_NETWORKS, is_own=True, local=[LAN, DOCKER]
+    )
+    assert found == ["172.17.0.1", "192.168.1.9"]
+
+
+def test_what_is_no_host_is_refused_whatever_is_allowed() -> None:
+    everything = [ip_network("0.0.0.0/0"), ip_network("::/0")]
+    hosts = ["0.0.0.0", "::", "224.0.0.251", "ff02::fb", "127.0.0.1", "::1"]  # noqa: S104
+    assert usable_addresses(hosts, allowed=everything, is_own=False) == []
 
 
 def test_other_networks_can_be_allowed() -> None:

@@ -1,36 +1,25 @@
 """Browses for services.
 
-A callback means "look again": it starts a bounded request for the service's records and is told as
-`EndpointFound` only when they changed. Nothing that a neighbour sends raises into the event loop,
-and no log line can be had for a packet.
+A callback means "look again"; the table of services decides when. Nothing that a neighbour sends
+raises into the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from zeroconf import (
-    BadTypeInNameException,
-    Error,
-    IPVersion,
-    ServiceStateChange,
-)
-from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo
+from zeroconf import Error, ServiceStateChange, current_time_millis
+from zeroconf.asyncio import AsyncServiceBrowser
 
-from clusterllm_mqtt.errors import MdnsError, RecordError
-from clusterllm_mqtt.mdns.sockets import DOMAIN, is_loopback_only, open_zeroconf, own_name
+from clusterllm_mqtt.errors import MdnsError
+from clusterllm_mqtt.mdns.resolver import Resolver, forget_records
+from clusterllm_mqtt.mdns.service_table import ServiceTable
+from clusterllm_mqtt.mdns.sockets import DOMAIN, open_zeroconf, own_interfaces
 from clusterllm_mqtt.models import EndpointFound, EndpointLost, MdnsHealth, MdnsState
-from clusterllm_mqtt.service_record import (
-    ALLOWED_NETWORKS,
-    Network,
-    ServiceRecord,
-    service_from_record,
-)
-from clusterllm_mqtt.text import clean
+from clusterllm_mqtt.service_record import ALLOWED_NETWORKS, Network, service_from_record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,12 +38,9 @@ SERVICE_TYPES: Final = (
     "_llm._tcp",
 )
 MAX_SERVICES: Final = 64
-_REQUEST_MS: Final = 3000
+_PTR: Final = 12
+_IN: Final = 1
 _MAX_REQUESTS: Final = 8
-_ATTEMPTS: Final = 3
-_AGAIN_S: Final = 60.0
-_MAX_REJECTIONS_LOGGED: Final = 256
-_LOGGER = logging.getLogger(__name__)
 
 
 BrowserEvent = EndpointFound | EndpointLost | MdnsHealth
@@ -62,29 +48,34 @@ BrowserEvent = EndpointFound | EndpointLost | MdnsHealth
 
 @dataclass(frozen=True, slots=True)
 class MdnsOptions:
-    """What to browse for; `interfaces` are addresses of this host, none means all."""
+    """What to browse for; `interfaces` are addresses of this host, none means all.
+
+    Every `check_every_s` seconds the interfaces and what was missed are looked at, and where
+    multicast does not work, it is tried again.
+    """
 
     service_types: tuple[str, ...] = SERVICE_TYPES
     interfaces: tuple[str, ...] = ()
     allowed_networks: tuple[Network, ...] = ALLOWED_NETWORKS
     max_services: int = MAX_SERVICES
+    check_every_s: float = 60.0
 
 
 class Browser:
     """Browses while it is open; `events` tells what is found and lost, and how it goes.
 
-    Where multicast does not work, that is told once as `MdnsHealth`, and tried again every minute:
-    a machine that boots may have no network yet.
+    Where multicast does not work, that is told as `MdnsHealth`, and tried again: a machine that
+    boots may have no network yet. At most `max_services` names are heeded in each minute.
     """
 
     def __init__(self, options: MdnsOptions | None = None) -> None:
         self._options = options or MdnsOptions()
+        self._types = [service_type + DOMAIN for service_type in self._options.service_types]
+        turns = asyncio.Semaphore(_MAX_REQUESTS)
+        self._resolver = Resolver(self._options.interfaces, turns)
         self._events: asyncio.Queue[BrowserEvent] = asyncio.Queue()
-        self._services: dict[str, Service] = {}
-        self._looking: dict[str, asyncio.Task[None]] = {}
-        self._requests = asyncio.Semaphore(_MAX_REQUESTS)
-        self._rejected: set[str] = set()
-        self._is_full = False
+        max_services = self._options.max_services
+        self._table = ServiceTable(self._resolve, self._tell, max_services=max_services)
         self._zeroconf: AsyncZeroconf | None = None
         self._browsing: asyncio.Task[None] | None = None
 
@@ -93,47 +84,47 @@ class Browser:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        tasks = [*self._looking.values(), *filter(None, [self._browsing])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._browsing is not None:
+            self._browsing.cancel()
+            await asyncio.gather(self._browsing, return_exceptions=True)
+        await self._table.close()
 
     async def events(self) -> AsyncIterator[BrowserEvent]:
         """What changes, in order; for one reader."""
         while True:
             yield await self._events.get()
 
+    def refresh(self, instance: str) -> None:
+        """Ask a known service again: a new address does not always announce itself."""
+        if self._zeroconf is not None and instance in self._table:
+            forget_records(self._zeroconf.zeroconf, instance)
+            self._table.note(instance, is_named=True)
+
     async def _browse(self) -> None:
         while True:
             try:
                 async with contextlib.AsyncExitStack() as stack:
-                    await self._open(stack)
-                    self._tell_health()
-                    await self._follow_interfaces()
+                    self._zeroconf = open_zeroconf(self._options.interfaces)
+                    stack.push_async_callback(self._zeroconf.async_close)
+                    await self._follow_interfaces(self._zeroconf)
             except MdnsError as error:
                 self._events.put_nowait(MdnsHealth(MdnsState.FAILED, detail=str(error)))
-            await asyncio.sleep(_AGAIN_S)
+            except (Error, OSError, RuntimeError) as error:
+                detail = f"cannot browse {', '.join(self._types)}: {error}"
+                self._events.put_nowait(MdnsHealth(MdnsState.FAILED, detail=detail))
+            await asyncio.sleep(self._options.check_every_s)
 
-    async def _open(self, stack: contextlib.AsyncExitStack) -> None:
-        """Raises `MdnsError` where there is no multicast."""
-        self._zeroconf = open_zeroconf(self._options.interfaces)
-        stack.push_async_callback(self._zeroconf.async_close)
-        types = [service_type + DOMAIN for service_type in self._options.service_types]
-        try:
-            browser = AsyncServiceBrowser(
-                self._zeroconf.zeroconf, types, handlers=[self._on_change]
-            )
-        except (BadTypeInNameException, OSError) as error:
-            raise MdnsError(f"cannot browse {', '.join(types)}: {error}") from None
-        stack.push_async_callback(browser.async_cancel)
-
-    def _tell_health(self) -> None:
-        self._events.put_nowait(MdnsHealth(MdnsState.OK, len(self._services)))
-
-    def refresh(self, instance: str) -> None:
-        """Look at a known service again: a new address does not always announce itself."""
-        if instance in self._services:
-            self._look_at(instance)
+    async def _follow_interfaces(self, aiozc: AsyncZeroconf) -> None:
+        """Neither memberships nor questions follow Wi-Fi and VPN changes by themselves."""
+        while True:
+            async with AsyncServiceBrowser(aiozc.zeroconf, self._types, [self._on_change]):
+                self._tell_health()
+                interfaces = own_interfaces()
+                while interfaces == own_interfaces():
+                    await asyncio.sleep(self._options.check_every_s)
+                    named = (_named(aiozc.zeroconf, browsed) for browsed in self._types)
+                    self._table.catch_up(set().union(*named))
+            await aiozc.async_update_interfaces()
 
     def _on_change(
         self,
@@ -142,91 +133,31 @@ class Browser:
         name: str,
         state_change: ServiceStateChange,
     ) -> None:
-        if state_change is not ServiceStateChange.Removed:
-            self._look_at(name)
-            return
-        if task := self._looking.pop(name, None):
-            task.cancel()
-        if self._services.pop(name, None):
-            self._events.put_nowait(EndpointLost(name))
-            self._tell_health()
+        self._table.note(name, is_named=state_change is not ServiceStateChange.Removed)
 
-    def _look_at(self, name: str) -> None:
-        if name in self._looking:
-            return
-        is_new = name not in self._services
-        if is_new and len(self._services.keys() | self._looking) >= self._options.max_services:
-            if not self._is_full:
-                text = "mdns: %d services are known already; more are ignored (mdns.max_endpoints)"
-                _LOGGER.warning(text, self._options.max_services)
-            self._is_full = True
-            return
-        task = asyncio.create_task(self._look(name), name="mdns look")
-        self._looking[name] = task
-        task.add_done_callback(lambda _: self._looking.pop(name, None))
-
-    async def _look(self, name: str) -> None:
-        record = await self._resolve(name)
-        if record is None:
-            return
-        before = self._services.get(name)
-        in_use = next((host for host in before.hosts if host in before.url), "") if before else ""
-        try:
-            service = service_from_record(
-                record, allowed=self._options.allowed_networks, in_use=in_use
-            )
-        except RecordError as error:
-            self._reject(name, str(error))
-            return
-        if service != before:
-            self._services[name] = service
-            self._events.put_nowait(EndpointFound(service))
-            self._tell_health()
-
-    async def _resolve(self, name: str) -> ServiceRecord | None:
-        """The records of a service; None when they cannot be had or read."""
-        service_type = ".".join(name.rsplit(".", 4)[-4:])
-        try:
-            info = AsyncServiceInfo(service_type, name)
-            async with self._requests:
-                for _ in range(_ATTEMPTS):
-                    if await self._request(info):
-                        break
-                else:
-                    return None
-            addresses = info.parsed_scoped_addresses(IPVersion.All)
-        except (Error, OSError, ValueError, UnicodeError) as error:
-            self._reject(name, type(error).__name__)
-            return None
-        host = info.server or ""
-        names_us = host.split(".")[0].lower() == own_name()
-        return ServiceRecord(
-            instance=name,
-            type=service_type.removesuffix(DOMAIN),
-            host=host,
-            port=info.port or 0,
-            addresses=addresses,
-            txt=info.text or b"",
-            is_own=names_us or is_loopback_only(self._options.interfaces),
+    async def _resolve(self, instance: str, before: Service | None) -> Service:
+        """Raises `RecordError` for what may not be probed."""
+        assert self._zeroconf is not None  # noqa: S101  # looks start in an open browser only
+        return service_from_record(
+            await self._resolver.resolve(self._zeroconf.zeroconf, instance),
+            allowed=self._options.allowed_networks,
+            local=own_interfaces(),
+            before=before,
         )
 
-    async def _request(self, info: AsyncServiceInfo) -> bool:
-        assert self._zeroconf is not None  # noqa: S101  # looks start in an open browser only
-        return bool(await info.async_request(self._zeroconf.zeroconf, _REQUEST_MS))
+    def _tell(self, event: EndpointFound | EndpointLost) -> None:
+        self._events.put_nowait(event)
+        self._tell_health()
 
-    def _reject(self, name: str, why: str) -> None:
-        """One line for a service and reason, and a bounded number of them at all."""
-        line = f"{clean(name, 80)}: ignored: {why}"
-        if line not in self._rejected and len(self._rejected) < _MAX_REJECTIONS_LOGGED:
-            self._rejected.add(line)
-            _LOGGER.info("mdns: %s", line)
+    def _tell_health(self) -> None:
+        self._events.put_nowait(MdnsHealth(MdnsState.OK, len(self._table)))
 
-    async def _follow_interfaces(self) -> None:
-        """Multicast memberships do not follow Wi-Fi and VPN changes by themselves."""
-        assert self._zeroconf is not None  # noqa: S101
-        while True:
-            await asyncio.sleep(_AGAIN_S)
-            if self._options.interfaces:
-                continue
-            with contextlib.suppress(OSError, RuntimeError):
-                await self._zeroconf.async_update_interfaces()
+
+def _named(zeroconf: Zeroconf, service_type: str) -> set[str]:
+    """The instances of a type that are announced and have not expired."""
+    now_ms = current_time_millis()
+    return {
+        record.alias  # type: ignore[attr-defined]  # a PTR record has one
+        for record in zeroconf.cache.async_all_by_details(service_type, _PTR, _IN)
+        if not record.is_expired(now_ms)
+    }

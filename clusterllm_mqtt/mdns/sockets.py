@@ -1,7 +1,8 @@
-"""Opening multicast sockets, or saying why this host has none."""
+"""Opening multicast sockets, or saying why this host has none; and what this host is called."""
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,8 @@ from clusterllm_mqtt.errors import MdnsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from clusterllm_mqtt.service_record import Interface
 
 DOMAIN: Final = ".local."
 
@@ -33,8 +36,8 @@ def open_zeroconf(interfaces: Sequence[str]) -> AsyncZeroconf:
 
 
 def is_loopback_only(interfaces: Sequence[str]) -> bool:
-    """Whether nobody but this host can be heard."""
-    return bool(interfaces) and all(address.startswith("127.") for address in interfaces)
+    """Whether nobody but this host should be heard."""
+    return bool(interfaces) and all(ipaddress.ip_address(i).is_loopback for i in interfaces)
 
 
 def own_name() -> str:
@@ -42,9 +45,20 @@ def own_name() -> str:
     return socket.gethostname().split(".")[0].lower()
 
 
+def own_interfaces() -> tuple[Interface, ...]:
+    """This host's addresses with their networks; without link-local IPv6, which comes and goes."""
+    found: list[Interface] = []
+    for adapter in ifaddr.get_adapters():
+        for ip in adapter.ips:
+            address = ip.ip if isinstance(ip.ip, str) else ip.ip[0]
+            interface = ipaddress.ip_interface(f"{address}/{ip.network_prefix}")
+            if interface.version == 4 or not interface.is_link_local:  # noqa: PLR2004
+                found.append(interface)
+    return tuple(found)
+
+
 def own_addresses() -> list[str]:
     """This host's IPv4 addresses that others can reach; loopback where there is none."""
-    addresses = [
-        ip.ip for adapter in ifaddr.get_adapters() for ip in adapter.ips if isinstance(ip.ip, str)
-    ]
-    return [a for a in addresses if not a.startswith(("127.", "169.254."))] or ["127.0.0.1"]
+    addresses = [i.ip for i in own_interfaces() if i.version == 4]  # noqa: PLR2004
+    reachable = [str(a) for a in addresses if not (a.is_loopback or a.is_link_local)]
+    return reachable or ["127.0.0.1"]
