@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING, Final
 from clusterllm_mqtt._version import __version__
 
 _BACKENDS: Final = ("llamacpp", "gpustack")
+_EXIT_CODES: Final = (
+    "Exit codes: 0 stopped, or all is well; 1 something is down, or failed; 2 usage or "
+    "configuration; 3 no connection to the broker, or refused by it; 5 another process has this "
+    "bridge's id."
+)
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  # has no other
@@ -22,6 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="clusterllm-mqtt",
         description="Shows a home's big language model to Home Assistant over MQTT.",
+        epilog=_EXIT_CODES,
     )
     top.add_argument("--version", action="version", version=f"clusterllm-mqtt {__version__}")
     _add_debug(top, default=False)

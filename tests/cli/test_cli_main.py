@@ -29,7 +29,8 @@ def modules_after(*argv: str) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
-def test_help_names_every_command() -> None:
+def test_help_names_every_command_and_exit_code() -> None:
+    assert "Exit codes: 0 stopped" in run("--help").stdout
     words = [line.split()[0] for line in run("--help").stdout.splitlines() if line[4:5].isalpha()]
     assert [word for word in words if word in COMMANDS] == COMMANDS
 
