@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from clusterllm_mqtt.errors import RecordError
 from clusterllm_mqtt.models import MAX_BYTES, Info, ModelInfo, Source, State
@@ -41,12 +41,17 @@ def read_record(payload: bytes) -> dict[str, Any]:
     if len(payload) > MAX_PAYLOAD:
         raise RecordError(f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
     try:
-        record = json.loads(payload.decode())
+        record = json.loads(payload.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise RecordError("not JSON") from None
     if not isinstance(record, dict):
         raise RecordError("not a JSON object")
     return record
+
+
+def _no_constant(name: str) -> NoReturn:
+    """Python's reader takes NaN and Infinity for JSON; nobody else's does."""
+    raise ValueError(name)
 
 
 def read_index(payload: bytes) -> frozenset[str]:

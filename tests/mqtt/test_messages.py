@@ -264,6 +264,8 @@ def test_text_that_cannot_be_encoded_does_not_raise() -> None:
         b"[" * 100_000,
         b"{" + b" " * MAX_PAYLOAD + b"}",
         b"NaN",
+        b'{"a":NaN}',
+        b'{"a":-Infinity}',
     ],
     ids=range(8),
 )
