@@ -198,6 +198,7 @@ class Bridge:
             return
         _LOGGER.info("%s: advertised as %s at %s", endpoint.key, service.instance, service.url)
         self._watch()
+        self._publisher.changed()
 
     def _set_mdns(self, health: MdnsHealth) -> None:
         before, self._state.mdns = self._state.mdns, health
@@ -208,6 +209,9 @@ class Bridge:
 
     def _watch(self) -> None:
         """Let the scheduler follow the inventory."""
+        for old, new in self._state.inventory.take_replaced().items():
+            text = "%s: is configured now, as %s; key: %s keeps its topics and entities"
+            _LOGGER.warning(text, old, new, old)
         watched = self._state.inventory.watched
         for endpoint in watched:
             self._scheduler.watch(endpoint)
@@ -215,6 +219,7 @@ class Bridge:
         for key in gone:
             self._scheduler.unwatch(key)
             self._state.drop(key)
+        self._result_came.set()  # what is no longer watched is waited for no longer
 
 
 def _log(change: Change) -> None:

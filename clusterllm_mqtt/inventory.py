@@ -54,6 +54,7 @@ class Inventory:
         self._by_instance: dict[str, EndpointMemory] = {}
         self.refused = 0
         """Services that were not taken in because `max_browsed` was reached."""
+        self._replaced: dict[str, str] = {}
         for endpoint in configured:
             self._add(endpoint, _hosts(endpoint.config.endpoint))
 
@@ -91,7 +92,10 @@ class Inventory:
         What the record says of its state is not believed, only how long it has been so.
         """
         hosts = _hosts(endpoint.config.endpoint)
-        if endpoint.key in self._entries or self._configured_at(hosts) or not self._has_room():
+        configured = self._configured_at(hosts)
+        if configured is not None and endpoint.key not in self._entries:
+            self._replaced[endpoint.key] = configured.endpoint.key
+        if endpoint.key in self._entries or configured is not None or not self._has_room():
             return False
         entry = self._add(endpoint, hosts)
         entry.info = info
@@ -113,7 +117,7 @@ class Inventory:
         at = _hosts(service.url)
         configured = self._configured_at(_hosts(service.url, service.hosts))
         if configured is not None:
-            self._drop_duplicates(key, at, service.instance)
+            self._drop_duplicates(key, at, service.instance, configured.endpoint.key)
         entry = configured or self._entries.get(key) or self._at(at)
         if entry is None:
             if not self._has_room():
@@ -126,6 +130,11 @@ class Inventory:
         if entry.is_browsed and entry.endpoint.key == key:
             self._move(entry, service.url, at)
         return entry.endpoint
+
+    def take_replaced(self) -> dict[str, str]:
+        """Keys of browsed endpoints that configured ones replaced since the last call."""
+        replaced, self._replaced = self._replaced, {}
+        return replaced
 
     def lost(self, instance: str, *, now_s: float) -> str | None:
         """A service said goodbye or expired: the key to probe at once, if it is known."""
@@ -167,10 +176,11 @@ class Inventory:
         for instance in entry.instances:
             del self._by_instance[instance]
 
-    def _drop_duplicates(self, key: str, at: frozenset[str], instance: str) -> None:
+    def _drop_duplicates(self, key: str, at: frozenset[str], instance: str, winner: str) -> None:
         """Drop what a configured endpoint replaces, unless another service still names it."""
         for entry in [e for e in self._entries.values() if e.is_browsed]:
             if (entry.endpoint.key == key or entry.hosts & at) and entry.instances <= {instance}:
+                self._replaced[entry.endpoint.key] = winner
                 self._drop(entry)
 
     def _has_room(self) -> bool:

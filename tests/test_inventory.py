@@ -67,7 +67,10 @@ def test_a_recalled_duplicate_of_a_configured_endpoint_is_dropped() -> None:
     assert recall(inventory, browsed(), State.RUNNING)
     inventory.found(service(hosts=frozenset({"box.lan"})))
     assert inventory.watched == (mine,)
+    assert inventory.take_replaced() == {browsed().key: mine.key}
+    assert inventory.take_replaced() == {}
     assert not recall(inventory, browsed(url="http://box.lan:8080"), State.RUNNING)
+    assert inventory.take_replaced() == {browsed().key: mine.key}
 
 
 def test_a_neighbour_cannot_take_over_an_endpoint_by_listing_its_address() -> None:

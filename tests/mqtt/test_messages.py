@@ -267,7 +267,7 @@ def test_text_that_cannot_be_encoded_does_not_raise() -> None:
         b'{"a":NaN}',
         b'{"a":-Infinity}',
     ],
-    ids=range(8),
+    ids=range(10),
 )
 def test_a_payload_that_is_no_record_is_refused(payload: bytes) -> None:
     with pytest.raises(RecordError):
