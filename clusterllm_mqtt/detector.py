@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from clusterllm_mqtt.drivers import DRIVERS
-from clusterllm_mqtt.drivers.base import Facet, Finding, Trouble, worst
+from clusterllm_mqtt.drivers.base import Facet, Finding
 from clusterllm_mqtt.drivers.http import new_client
 from clusterllm_mqtt.drivers.look import ALIAS, Look
+from clusterllm_mqtt.drivers.trouble import Trouble, worst
 from clusterllm_mqtt.endpoint_url import (
     WHITE_SPACE,
     check_endpoint_url,

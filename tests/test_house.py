@@ -19,6 +19,7 @@ PURE = [
     "drivers/gpustack_inventory.py",
     "drivers/json_reader.py",
     "drivers/model_list.py",
+    "drivers/trouble.py",
     "endpoint_memory.py",
     "endpoint_url.py",
     "inventory.py",

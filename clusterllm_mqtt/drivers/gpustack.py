@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from clusterllm_mqtt.drivers import llamacpp
-from clusterllm_mqtt.drivers.base import Finding, Trouble, missing, worst
+from clusterllm_mqtt.drivers.base import Finding, missing
 from clusterllm_mqtt.drivers.gpustack_inventory import (
     PER_PAGE,
     Device,
@@ -29,6 +29,7 @@ from clusterllm_mqtt.drivers.json_reader import Malformed, fields, text
 from clusterllm_mqtt.drivers.look import ALIAS, Look, Reading
 from clusterllm_mqtt.drivers.model_list import served_models
 from clusterllm_mqtt.drivers.parts import Part, watch
+from clusterllm_mqtt.drivers.trouble import Trouble, worst
 from clusterllm_mqtt.models import BACKEND_GPUSTACK, BACKEND_LLAMACPP, Reason
 
 if TYPE_CHECKING:

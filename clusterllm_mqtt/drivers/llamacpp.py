@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from clusterllm_mqtt.drivers.base import Finding, Trouble, missing, worst
+from clusterllm_mqtt.drivers.base import Finding, missing
 from clusterllm_mqtt.drivers.json_reader import (
     Malformed,
     Number,
@@ -25,6 +25,7 @@ from clusterllm_mqtt.drivers.json_reader import (
 from clusterllm_mqtt.drivers.listing import Models, find_model_list
 from clusterllm_mqtt.drivers.look import ALIAS, Look, Reading, is_loading, is_success, trouble_of
 from clusterllm_mqtt.drivers.parts import watch
+from clusterllm_mqtt.drivers.trouble import Trouble, worst
 from clusterllm_mqtt.endpoint_url import is_loopback
 from clusterllm_mqtt.models import BACKEND_LLAMACPP, ModelInfo, Reason
 from clusterllm_mqtt.text import clean

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from clusterllm_mqtt.drivers import http
-from clusterllm_mqtt.drivers.base import Trouble
 from clusterllm_mqtt.drivers.json_reader import Malformed, parse
+from clusterllm_mqtt.drivers.trouble import Trouble
 from clusterllm_mqtt.endpoint_url import alternative_bases
 from clusterllm_mqtt.errors import ProbeError
 from clusterllm_mqtt.models import Reason
