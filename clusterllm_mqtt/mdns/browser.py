@@ -22,7 +22,7 @@ from clusterllm_mqtt.models import EndpointFound, EndpointLost, MdnsHealth, Mdns
 from clusterllm_mqtt.service_record import ALLOWED_NETWORKS, Network, service_from_record
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
     from zeroconf import Zeroconf
     from zeroconf.asyncio import AsyncZeroconf
@@ -41,6 +41,7 @@ MAX_SERVICES: Final = 64
 _PTR: Final = 12
 _IN: Final = 1
 _MAX_REQUESTS: Final = 8
+_FLOOD: Final = 20_000
 
 
 BrowserEvent = EndpointFound | EndpointLost | MdnsHealth
@@ -76,6 +77,8 @@ class Browser:
         self._events: asyncio.Queue[BrowserEvent] = asyncio.Queue()
         max_services = self._options.max_services
         self._table = ServiceTable(self._resolve, self._tell, max_services=max_services)
+        self._names_heard = 0
+        self._is_flooded = asyncio.Event()
         self._zeroconf: AsyncZeroconf | None = None
         self._browsing: asyncio.Task[None] | None = None
 
@@ -106,25 +109,28 @@ class Browser:
                 async with contextlib.AsyncExitStack() as stack:
                     self._zeroconf = open_zeroconf(self._options.interfaces)
                     stack.push_async_callback(self._zeroconf.async_close)
-                    await self._follow_interfaces(self._zeroconf)
-            except MdnsError as error:
+                    await self._stay(self._zeroconf.zeroconf)
+            except (MdnsError, Error, OSError, RuntimeError) as error:
                 self._events.put_nowait(MdnsHealth(MdnsState.FAILED, detail=str(error)))
-            except (Error, OSError, RuntimeError) as error:
-                detail = f"cannot browse {', '.join(self._types)}: {error}"
-                self._events.put_nowait(MdnsHealth(MdnsState.FAILED, detail=detail))
-            await asyncio.sleep(self._options.check_every_s)
+                await asyncio.sleep(self._options.check_every_s)
 
-    async def _follow_interfaces(self, aiozc: AsyncZeroconf) -> None:
-        """Neither memberships nor questions follow Wi-Fi and VPN changes by themselves."""
-        while True:
-            async with AsyncServiceBrowser(aiozc.zeroconf, self._types, [self._on_change]):
-                self._tell_health()
-                interfaces = own_interfaces()
-                while interfaces == own_interfaces():
-                    await asyncio.sleep(self._options.check_every_s)
-                    named = (_named(aiozc.zeroconf, browsed) for browsed in self._types)
-                    self._table.catch_up(set().union(*named))
-            await aiozc.async_update_interfaces()
+    async def _stay(self, zeroconf: Zeroconf) -> None:
+        """Return when it is time for new sockets.
+
+        Memberships and questions do not follow Wi-Fi and VPN changes by themselves, and zeroconf
+        remembers for an hour to ask for each name that a flood brought.
+        """
+        self._names_heard = 0
+        self._is_flooded.clear()
+        async with AsyncServiceBrowser(zeroconf, self._types, [self._on_change]):
+            self._tell_health()
+            interfaces = own_interfaces()
+            while interfaces == own_interfaces():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._options.check_every_s):
+                        await self._is_flooded.wait()
+                        return
+                self._table.catch_up(_named(zeroconf, self._types))
 
     def _on_change(
         self,
@@ -133,6 +139,9 @@ class Browser:
         name: str,
         state_change: ServiceStateChange,
     ) -> None:
+        self._names_heard += state_change is ServiceStateChange.Added
+        if self._names_heard > _FLOOD:
+            self._is_flooded.set()
         self._table.note(name, is_named=state_change is not ServiceStateChange.Removed)
 
     async def _resolve(self, instance: str, before: Service | None) -> Service:
@@ -153,11 +162,12 @@ class Browser:
         self._events.put_nowait(MdnsHealth(MdnsState.OK, len(self._table)))
 
 
-def _named(zeroconf: Zeroconf, service_type: str) -> set[str]:
-    """The instances of a type that are announced and have not expired."""
+def _named(zeroconf: Zeroconf, service_types: Iterable[str]) -> set[str]:
+    """The instances that are announced and have not expired."""
     now_ms = current_time_millis()
     return {
         record.alias  # type: ignore[attr-defined]  # a PTR record has one
+        for service_type in service_types
         for record in zeroconf.cache.async_all_by_details(service_type, _PTR, _IN)
         if not record.is_expired(now_ms)
     }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Resolve = Callable[[str, Service | None], Awaitable[Service]]
     """Instance and what is known of it -> what it is now, or `RecordError`."""
 
-_PAUSE_S: Final = 1.5
+PAUSE_S: Final = 1.5
 _LONGEST_PAUSE_S: Final = 60.0
 _MAX_REFUSED: Final = 256
 _LOGGER = logging.getLogger(__name__)
@@ -33,7 +33,8 @@ class ServiceTable:
     """Calls `tell` for each service that is found, changed or lost.
 
     A name that is lost keeps its place until the next `catch_up`, so that endless new names get
-    no further than a few that stay.
+    no further than a few that stay. Between two looks at one service are at least `pause_s`
+    seconds, up to a minute while it keeps changing.
     """
 
     def __init__(
@@ -42,13 +43,16 @@ class ServiceTable:
         tell: Callable[[EndpointFound | EndpointLost], None],
         *,
         max_services: int,
+        pause_s: float = PAUSE_S,
     ) -> None:
         self._resolve = resolve
         self._tell = tell
         self._max_services = max_services
+        self._pause_s = pause_s
         self._is_named: dict[str, bool] = {}
         self._services: dict[str, Service] = {}
         self._stale: set[str] = set()
+        self._doubted: set[str] = set()
         self._looks: dict[str, asyncio.Task[None]] = {}
         self._refused: set[tuple[str, str]] = set()
         self._is_full = False
@@ -75,12 +79,16 @@ class ServiceTable:
             self._look_again(instance)
 
     def catch_up(self, named: AbstractSet[str]) -> None:
-        """Heed what there was no room for, and what came or went without a word."""
-        for instance in [i for i, is_named in self._is_named.items() if is_named]:
-            if instance not in named:
-                self.note(instance, is_named=False)
+        """Heed what there was no room for, and doubt what is no longer among the `named`.
+
+        A flood drives good names out of zeroconf's cache: who answers stays.
+        """
         for instance in self._is_named.keys() - named - self._looks.keys():
-            del self._is_named[instance]
+            if self._is_named[instance]:
+                self._doubted.add(instance)
+                self._look_again(instance)
+            else:
+                del self._is_named[instance]
         for instance in named - self._is_named.keys() - {i for i, _ in self._refused}:
             self.note(instance, is_named=True)
 
@@ -104,7 +112,7 @@ class ServiceTable:
         After the last news comes one more look: what a record replaced stays valid for a second
         (RFC 6762, section 10.2).
         """
-        pause_s = _PAUSE_S
+        pause_s = self._pause_s
         try:
             while instance in self._stale:
                 self._stale.discard(instance)
@@ -119,20 +127,27 @@ class ServiceTable:
                 del self._is_named[instance]
 
     async def _look(self, instance: str) -> None:
-        before = self._services.get(instance)
         if self._is_named[instance]:
-            try:
-                service = await self._resolve(instance, before)
-            except RecordError as error:
-                if before is None:
-                    self._refuse(instance, str(error))
-                return
-            if self._is_named[instance] and service != before:
-                self._services[instance] = service
-                self._tell(EndpointFound(service))
-        elif before is not None:
+            await self._ask(instance)
+        if not self._is_named[instance] and instance in self._services:
             del self._services[instance]
             self._tell(EndpointLost(instance))
+
+    async def _ask(self, instance: str) -> None:
+        before = self._services.get(instance)
+        is_doubted = instance in self._doubted
+        self._doubted.discard(instance)
+        try:
+            service = await self._resolve(instance, before)
+        except RecordError as error:
+            if is_doubted and instance not in self._stale:
+                self._is_named[instance] = False
+            elif before is None:
+                self._refuse(instance, str(error))
+            return
+        if self._is_named[instance] and service != before:
+            self._services[instance] = service
+            self._tell(EndpointFound(service))
 
     def _refuse(self, instance: str, why: str) -> None:
         """One line for a service and reason, and a bounded number of them at all."""
