@@ -111,7 +111,8 @@ class Browser:
                     stack.push_async_callback(self._zeroconf.async_close)
                     await self._stay(self._zeroconf.zeroconf)
             except (MdnsError, Error, OSError, RuntimeError) as error:
-                self._events.put_nowait(MdnsHealth(MdnsState.FAILED, detail=str(error)))
+                detail = str(error) if isinstance(error, MdnsError) else f"cannot browse: {error}"
+                self._events.put_nowait(MdnsHealth(MdnsState.FAILED, detail=detail))
                 await asyncio.sleep(self._options.check_every_s)
 
     async def _stay(self, zeroconf: Zeroconf) -> None:
