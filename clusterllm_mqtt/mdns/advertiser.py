@@ -90,14 +90,16 @@ def _info(what: Advertisement) -> AsyncServiceInfo:
 
 async def _follow(aiozc: AsyncZeroconf, info: AsyncServiceInfo, check_every_s: float) -> None:
     """Name new addresses: a service that starts with the machine may start before its network."""
+    named = info.parsed_addresses()
     while True:
         await asyncio.sleep(check_every_s)
         addresses = own_addresses()
-        if addresses != info.parsed_addresses():
+        if addresses != named:
+            info.addresses = [socket.inet_aton(address) for address in addresses]
             with contextlib.suppress(Error, OSError, RuntimeError):
                 await aiozc.async_update_interfaces()
-                info.addresses = [socket.inet_aton(address) for address in addresses]
                 await aiozc.async_update_service(info)
+                named = addresses
 
 
 async def _say_goodbye(aiozc: AsyncZeroconf, info: AsyncServiceInfo) -> None:
