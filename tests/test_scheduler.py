@@ -120,7 +120,7 @@ async def test_the_first_probe_is_at_once_and_the_rest_at_the_interval(rig: Rig)
     await rig.clock.advance(151)
     times = rig.probers["box"].probed_at_s
     gaps = [b - a for a, b in pairwise(times[1:])]
-    assert 9 <= len(gaps) <= 11
+    assert 8 <= len(gaps) <= 11  # the second probe is anywhere in the first interval
     assert all(13.5 <= gap <= 16.5 for gap in gaps)
 
 

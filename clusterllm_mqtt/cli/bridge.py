@@ -14,7 +14,6 @@ from clusterllm_mqtt.cli.signals import until_signal
 from clusterllm_mqtt.config import Settings, load_settings
 from clusterllm_mqtt.config_values import bridge_options, broker_options, state_folder
 from clusterllm_mqtt.mqtt.broker import PORT, PrivateBroker
-from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +38,7 @@ async def _run(settings: Settings) -> None:
         if not broker.host:
             private = PrivateBroker(state_folder() / "broker", port=broker.port)
             await stack.enter_async_context(private)
-            options = replace(options, broker=BrokerOptions(private.host, private.port))
+            options = replace(options, broker=private.options)
             _say_what_next(private, options)
         bridge = Bridge(options)
         if sys.stderr.isatty():

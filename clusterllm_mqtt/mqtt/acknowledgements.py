@@ -13,8 +13,12 @@ if TYPE_CHECKING:
 Code = TypeVar("Code")
 
 
+class AcknowledgementTimeoutError(PublishError):
+    """The connection stands, but an answer is overdue."""
+
+
 class Acknowledgements(Generic[Code]):
-    """Packet id -> future answer.
+    """Packet id -> future answer; None is that it will never come.
 
     All methods run on the event loop. Packets are sent from there too, so their ids are registered
     before an acknowledgement that another thread hands over can be looked up.
@@ -23,22 +27,18 @@ class Acknowledgements(Generic[Code]):
     def __init__(self, broker: str, *, timeout_s: float) -> None:
         self._broker = broker
         self._timeout_s = timeout_s
-        self._waiting: dict[int, asyncio.Future[list[Code]]] = {}
+        self._waiting: dict[int, asyncio.Future[list[Code] | None]] = {}
         self._is_over = False
 
     async def wait(self, packet_ids: Iterable[int | None]) -> Sequence[list[Code]]:
-        """The answers, in order.
+        """The answers, in order; `timeout_s` is the longest time from one to the next.
 
         Raises:
-            PublishError: not all came in time, or the connection ended.
+            AcknowledgementTimeoutError: one did not come in time.
+            PublishError: the connection ended.
         """
         futures = [self._expect(packet_id) for packet_id in packet_ids]
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await asyncio.gather(*futures)
-        except TimeoutError:
-            text = f"{self._broker}: not acknowledged within {self._timeout_s:g} s"
-            raise PublishError(text) from None
+        return [await self._answer(future) for future in futures]
 
     def acknowledge(self, packet_id: int, codes: list[Code]) -> None:
         """An answer came."""
@@ -51,16 +51,25 @@ class Acknowledgements(Generic[Code]):
         self._is_over = True
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(self._lost())
+                future.set_result(None)
         self._waiting.clear()
 
-    def _expect(self, packet_id: int | None) -> asyncio.Future[list[Code]]:
-        future: asyncio.Future[list[Code]] = asyncio.get_running_loop().create_future()
+    def _expect(self, packet_id: int | None) -> asyncio.Future[list[Code] | None]:
+        future: asyncio.Future[list[Code] | None] = asyncio.get_running_loop().create_future()
         if packet_id is None or self._is_over:
-            future.set_exception(self._lost())
+            future.set_result(None)
         else:
             self._waiting[packet_id] = future
         return future
 
-    def _lost(self) -> PublishError:
-        return PublishError(f"{self._broker}: the connection ended before the acknowledgement")
+    async def _answer(self, future: asyncio.Future[list[Code] | None]) -> list[Code]:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                codes = await future
+        except TimeoutError:
+            text = f"{self._broker}: not acknowledged within {self._timeout_s:g} s"
+            raise AcknowledgementTimeoutError(text) from None
+        if codes is None:
+            text = f"{self._broker}: the connection ended before the acknowledgement"
+            raise PublishError(text)
+        return codes

@@ -6,7 +6,12 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from clusterllm_mqtt.errors import ConfigError
+from clusterllm_mqtt.errors import (
+    BrokerError,
+    BrokerRefusedError,
+    BrokerUnavailableError,
+    ConfigError,
+)
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -48,17 +53,27 @@ def tls_context(options: BrokerOptions) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=options.ca_file or None)
         if options.cert_file:
-            context.load_cert_chain(options.cert_file, options.key_file or None)
+            context.load_cert_chain(
+                options.cert_file, options.key_file or None, password=_no_passphrase
+            )
     except (OSError, ValueError) as error:
         raise ConfigError(f"mqtt TLS files ({files}): {error}; check paths and format") from None
     return context
 
 
-def tls_sentence(options: BrokerOptions, error: ssl.SSLError) -> str:
-    """What is wrong with the TLS connection, and the remedy."""
+def _no_passphrase() -> str:
+    """Without it, OpenSSL would ask on the terminal."""
+    raise ValueError("the key has a passphrase; store it without one")
+
+
+def socket_error(options: BrokerOptions, error: OSError | UnicodeError) -> BrokerError:
+    """What kept a connection from being made, and the remedy; only some of it passes by itself."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return (
+        return BrokerRefusedError(
             f"{options}: its certificate is not accepted: {error.verify_message}; "
             "set mqtt.ca_file to the CA that signed it, and mqtt.host to a name in it"
         )
-    return f"{options}: no TLS connection: {error.reason or error}; is this the broker's TLS port?"
+    hint = "; is this the broker's TLS port?" if options.tls else ""
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        return BrokerRefusedError(f"{options}: no TLS connection: {error.reason or error}{hint}")
+    return BrokerUnavailableError(f"{options}: {error}{hint}")

@@ -9,7 +9,8 @@ queued in an earlier connection can overtake what is true now.
 from __future__ import annotations
 
 import asyncio
-import ssl
+import contextlib
+import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from paho.mqtt.client import Client as PahoClient
@@ -19,18 +20,17 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from clusterllm_mqtt.errors import (
-    BrokerRefusedError,
-    BrokerUnavailableError,
-)
-from clusterllm_mqtt.mqtt.acknowledgements import Acknowledgements
-from clusterllm_mqtt.mqtt.broker_options import tls_sentence
+from clusterllm_mqtt.errors import BrokerRefusedError, BrokerUnavailableError
+from clusterllm_mqtt.mqtt.acknowledgements import Acknowledgements, AcknowledgementTimeoutError
+from clusterllm_mqtt.mqtt.broker_options import socket_error
+from clusterllm_mqtt.mqtt.connack import NoAnswerError, ServerLimits, connect_error, server_limits
 from clusterllm_mqtt.mqtt.events import Closed, Received
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import ssl
+    from collections.abc import Callable, Sequence
 
-    from paho.mqtt.client import ConnectFlags, DisconnectFlags, MQTTMessage
+    from paho.mqtt.client import MQTTMessage
     from paho.mqtt.reasoncodes import ReasonCode
 
     from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
@@ -38,13 +38,9 @@ if TYPE_CHECKING:
     from clusterllm_mqtt.mqtt.messages import Message
 
 CONNECT_TIMEOUT_S: Final = 5.0
-_PACKET_OVERHEAD: Final = 64  # fixed header, properties: an upper bound for what we send
-_UNSUPPORTED_PROTOCOL: Final = 132
+CLOSE_TIMEOUT_S: Final = 1.0
+_UNSPECIFIED: Final = 128
 _TAKEN_OVER: Final = 142
-
-
-class UnsupportedProtocolError(BrokerUnavailableError):
-    """The broker does not speak this version of MQTT, or closes instead of saying so."""
 
 
 class Connection:
@@ -69,7 +65,8 @@ class Connection:
         self._opened: asyncio.Future[Properties | None] = self._loop.create_future()
         self.closed: asyncio.Future[Closed] = self._loop.create_future()
         self.version: Final = version
-        self._max_packet = 2**28
+        self._limits = ServerLimits()
+        self._turn = asyncio.Lock()
         self._paho = paho = PahoClient(
             CallbackAPIVersion.VERSION2,
             client_id=client_id,
@@ -85,44 +82,43 @@ class Connection:
             paho.tls_set_context(tls)
         if will is not None:
             paho.will_set(will.topic, will.payload, will.qos, will.retain)
-        paho.on_connect = self._on_connect
-        paho.on_disconnect = self._on_disconnect
-        paho.on_message = self._on_paho_message
-        paho.on_publish = self._on_publish
-        paho.on_subscribe = paho.on_unsubscribe = self._on_subscribe
+        self._listen(paho)
 
     async def open(self) -> None:
         """Connect.
 
         Raises:
-            BrokerRefusedError: user, password, certificate or client id is not accepted.
-            UnsupportedProtocolError: the broker does not speak this version.
+            BrokerRefusedError: user, password, certificate or client id is not accepted, or the
+                broker lacks what we need.
+            UnsupportedProtocolError, NoAnswerError: the broker may not speak this version.
             BrokerUnavailableError: no connection now.
         """
         try:
             to = self._options
             await asyncio.to_thread(self._paho.connect, to.host, to.port, to.keepalive_s)
-        except ssl.SSLError as error:
-            raise BrokerRefusedError(tls_sentence(self._options, error)) from None
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that is none
-            hint = "; is this the broker's TLS port?" if self._options.tls else ""
-            raise BrokerUnavailableError(f"{self._options}: {error}{hint}") from None
+            raise socket_error(self._options, error) from None
         self._paho.loop_start()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                properties = await self._opened
+                self._limits = server_limits(str(self._options), await self._opened)
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError):
                 text = f"{self._options}: no answer to CONNECT"
                 raise BrokerUnavailableError(text) from None
             raise
-        self._max_packet = getattr(properties, "MaximumPacketSize", self._max_packet)
 
     async def close(self) -> None:
-        """DISCONNECT, and end paho's thread."""
+        """DISCONNECT, and end paho's thread, at the latest after `CLOSE_TIMEOUT_S`."""
         self._paho.disconnect()
-        await asyncio.to_thread(self._paho.loop_stop)
+        stopping = asyncio.create_task(asyncio.to_thread(self._paho.loop_stop))
+        await asyncio.wait([stopping], timeout=CLOSE_TIMEOUT_S)
+        connection = self._paho.socket()
+        if not stopping.done() and isinstance(connection, socket.socket):
+            with contextlib.suppress(OSError):  # paho waits for a broker that hangs; past TLS, too
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+        await stopping
 
     async def publish(self, *messages: Message) -> None:
         """Send in this order; return when every QoS 1 message is acknowledged.
@@ -131,26 +127,30 @@ class Connection:
             PublishError: not acknowledged in time, or the connection ended before.
             BrokerRefusedError: the broker refused one or it is too large; the others went out.
         """
+        size = self._limits.batch
         refused = []
-        sent = []
-        for message in messages:
-            if len(message.topic) + len(message.payload) + _PACKET_OVERHEAD > self._max_packet:
-                refused.append(f"{message.topic} (more than {self._max_packet} bytes)")
-            else:
-                info = self._paho.publish(
-                    message.topic,
-                    message.payload,
-                    message.qos,
-                    message.retain,
-                    self._properties(message),
-                )
-                if message.qos:
-                    sent.append((message.topic, info.mid))
-        answers = await self._acks.wait([mid for _, mid in sent])
-        for (topic, _), codes in zip(sent, answers, strict=True):
-            refused += [f"{topic} ({code})" for code in codes if code.is_failure]
+        async with self._turn:
+            for start in range(0, len(messages), size):
+                refused += await self._publish(messages[start : start + size])
         if refused:
             raise BrokerRefusedError(f"{self._options} refused {', '.join(refused[:5])}")
+
+    async def _publish(self, messages: Sequence[Message]) -> list[str]:
+        """Send at once, and wait; what was refused, and why."""
+        sent = []
+        refused = []
+        for message in messages:
+            if not self._limits.takes(message):
+                refused.append(f"{message.topic} (more than {self._limits.max_packet} bytes)")
+                continue
+            what = message.topic, message.payload, message.qos, message.retain
+            info = self._paho.publish(*what, self._properties(message))
+            if message.qos:
+                sent.append((message.topic, info.mid))
+        answers = await self._acknowledged(*(packet_id for _, packet_id in sent))
+        for (topic, _), codes in zip(sent, answers, strict=True):
+            refused += [f"{topic} ({code})" for code in codes if code.is_failure]
+        return refused
 
     async def subscribe(self, *filters: str, qos: int = 1) -> None:
         """Subscribe; what is retained there follows.
@@ -161,7 +161,7 @@ class Connection:
         """
         how: Any = SubscribeOptions(qos) if self.version == "5" else qos
         _, mid = self._paho.subscribe([(topic_filter, how) for topic_filter in filters])
-        [codes] = await self._acks.wait([mid])
+        [codes] = await self._acknowledged(mid)
         refused = [f for f, code in zip(filters, codes, strict=False) if code.is_failure]
         if refused:
             names = ", ".join(refused[:5])
@@ -174,7 +174,19 @@ class Connection:
             PublishError: no acknowledgement in time.
         """
         _, mid = self._paho.unsubscribe(list(filters))
-        await self._acks.wait([mid])
+        await self._acknowledged(mid)
+
+    async def _acknowledged(self, *packet_ids: int | None) -> Sequence[list[ReasonCode]]:
+        """The answers; a connection on which one is overdue is of no more use.
+
+        paho sends nothing again before the next connection, and an answer that never comes would
+        keep its place among those in flight for good.
+        """
+        try:
+            return await self._acks.wait(packet_ids)
+        except AcknowledgementTimeoutError:
+            self._finish(Closed("an acknowledgement is overdue"))
+            raise
 
     def _properties(self, message: Message) -> Properties | None:
         if self.version != "5":
@@ -188,34 +200,21 @@ class Connection:
 
     # paho's thread -> event loop
 
+    def _listen(self, paho: PahoClient) -> None:
+        hand_over = self._hand_over
+        acknowledge = self._acks.acknowledge
+        paho.on_connect = lambda _, __, ___, code, props: hand_over(self._connected, code, props)
+        paho.on_disconnect = lambda _, __, flags, code, ___: hand_over(
+            self._ended, code, flags.is_disconnect_packet_from_server
+        )
+        paho.on_publish = lambda _, __, mid, code, ___: hand_over(acknowledge, mid, [code])
+        paho.on_subscribe = lambda _, __, mid, codes, ___: hand_over(acknowledge, mid, codes)
+        paho.on_unsubscribe = lambda _, __, mid, codes, ___: hand_over(acknowledge, mid, codes)
+        paho.on_message = self._on_paho_message
+
     def _hand_over(self, call: Callable[..., None], *args: object) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *args)
-
-    def _on_connect(
-        self,
-        _: PahoClient,
-        __: object,
-        ___: ConnectFlags,
-        code: ReasonCode,
-        props: Properties | None,
-    ) -> None:
-        self._hand_over(self._connected, code, props)
-
-    def _on_disconnect(
-        self, _: PahoClient, __: object, ___: DisconnectFlags, code: ReasonCode, ____: object
-    ) -> None:
-        self._hand_over(self._ended, code)
-
-    def _on_publish(
-        self, _: PahoClient, __: object, mid: int, code: ReasonCode, ___: object
-    ) -> None:
-        self._hand_over(self._acks.acknowledge, mid, [code])
-
-    def _on_subscribe(
-        self, _: PahoClient, __: object, mid: int, codes: list[ReasonCode], ___: object
-    ) -> None:
-        self._hand_over(self._acks.acknowledge, mid, codes)
 
     def _on_paho_message(self, _: PahoClient, __: object, message: MQTTMessage) -> None:
         try:
@@ -231,19 +230,20 @@ class Connection:
             return
         if not code.is_failure:
             self._opened.set_result(properties)
-        elif code.value == _UNSUPPORTED_PROTOCOL:
-            text = f"{self._options} does not speak MQTT {self.version}"
-            self._opened.set_exception(UnsupportedProtocolError(text))
         else:
-            text = (
-                f"{self._options} refused the connection: {code}; check mqtt.username and password"
-            )
-            self._opened.set_exception(BrokerRefusedError(text))
+            error = connect_error(str(self._options), self.version, code.value, str(code))
+            self._opened.set_exception(error)
 
-    def _ended(self, code: ReasonCode) -> None:
+    def _ended(self, code: ReasonCode, is_told: bool) -> None:  # noqa: FBT001  # handed over
+        if not is_told and code.value == _UNSPECIFIED:
+            self._finish(Closed("closed by the other side", is_silent=True))
+        else:
+            self._finish(Closed(str(code), is_taken_over=code.value == _TAKEN_OVER))
+
+    def _finish(self, closed: Closed) -> None:
         if not self.closed.done():
-            self.closed.set_result(Closed(str(code), taken_over=code.value == _TAKEN_OVER))
+            self.closed.set_result(closed)
         if not self._opened.done():
             text = f"{self._options} closed the connection; does it want TLS, or a certificate?"
-            self._opened.set_exception(UnsupportedProtocolError(text))
+            self._opened.set_exception(NoAnswerError(text))
         self._acks.give_up()

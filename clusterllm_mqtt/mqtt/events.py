@@ -36,7 +36,12 @@ SessionEvent = Connected | Disconnected | Received
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Why one connection ended."""
+    """Why one connection ended.
+
+    `is_taken_over`: the broker says that another client has our id. `is_silent`: the other side
+    ended it and gave no reason, as a broker that stops does, and one of 3.1.1 on a takeover.
+    """
 
     detail: str
-    taken_over: bool = False
+    is_taken_over: bool = False
+    is_silent: bool = False

@@ -13,11 +13,11 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from clusterllm_mqtt.errors import BrokerError
+from clusterllm_mqtt.errors import BrokerError, BrokerRefusedError
 from clusterllm_mqtt.mqtt.events import Connected, Disconnected, Received
 from clusterllm_mqtt.mqtt.messages import OFFLINE, ONLINE, availability_message
 from clusterllm_mqtt.mqtt.retained import diff, indexed_topics
-from clusterllm_mqtt.mqtt.snapshot import Snapshot
+from clusterllm_mqtt.mqtt.snapshot import Snapshot, SubscribingClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -33,7 +33,7 @@ _GOODBYE_TIMEOUT_S: Final = 3.0
 _LOGGER = logging.getLogger(__name__)
 
 
-class BrokerSession(Protocol):
+class BrokerSession(SubscribingClient, Protocol):
     """What the publisher needs of the MQTT session."""
 
     def events(self) -> AsyncIterator[SessionEvent]:
@@ -42,14 +42,6 @@ class BrokerSession(Protocol):
 
     async def publish(self, *messages: Message) -> None:
         """Send in this order, acknowledged."""
-        ...
-
-    async def subscribe(self, *filters: str, qos: int = 1) -> None:
-        """Subscribe, acknowledged."""
-        ...
-
-    async def unsubscribe(self, *filters: str) -> None:
-        """Unsubscribe, acknowledged."""
         ...
 
 
@@ -97,6 +89,7 @@ class Publisher:
         self._dirty = asyncio.Event()
         self._is_synced = False
         self._has_recalled = False
+        self._noted = ""
         self._syncing: asyncio.Task[None] | None = None
         self._greeting: asyncio.Task[None] | None = None
 
@@ -118,6 +111,7 @@ class Publisher:
             async for event in self._session.events():
                 self._stop(self._syncing if not isinstance(event, Received) else None)
                 if isinstance(event, Connected):
+                    self._noted = ""
                     self._syncing = tasks.create_task(self._synchronise(), name="synchronise")
                 elif isinstance(event, Disconnected):
                     self._is_synced = False
@@ -147,9 +141,9 @@ class Publisher:
                 self._dirty.set()
 
     async def _tell_everything(self) -> None:
-        """Raises `BrokerError` when a step was refused or not acknowledged."""
-        await self._session.subscribe(*self._topics.command_filters())
-        await self._session.subscribe(self._topics.home_assistant_status, qos=0)
+        """Raises `BrokerError` when our own topics cannot be read, or an answer does not come."""
+        await self._listen(*self._topics.command_filters())
+        await self._listen(self._topics.home_assistant_status, qos=0)
         ours = set(self._snapshot.held)
         missing = await self._snapshot.read(self._session)
         if missing:
@@ -162,6 +156,13 @@ class Publisher:
         stale = dict.fromkeys(ours | self._snapshot.held.keys() | missing, b"")
         await self._publish(diff(self._topics, self._truth.desired(), stale))
         await self._publish([availability_message(self._topics, online=True)])
+
+    async def _listen(self, *filters: str, qos: int = 1) -> None:
+        """Subscribe to what a bridge can do without."""
+        try:
+            await self._session.subscribe(*filters, qos=qos)
+        except BrokerRefusedError as error:
+            self._note(error)
 
     async def _publish_changes(self) -> None:
         while True:
@@ -217,12 +218,22 @@ class Publisher:
             self._note(error)
 
     def _note(self, error: BrokerError) -> None:
+        """Tell each trouble once a connection."""
         self._truth.note_error(str(error))
-        _LOGGER.warning("%s: not published: %s", self._topics.bridge, error)
+        if str(error) != self._noted:
+            _LOGGER.warning("%s: %s", self._topics.bridge, error)
+        self._noted = str(error)
 
     async def _publish(self, messages: list[Message]) -> None:
-        """Send, and remember what the broker acknowledged to hold."""
-        await self._session.publish(*messages)
+        """Send, and remember what was told.
+
+        What the broker refused counts, too: it would only refuse it again, and one message that is
+        too large, or that an ACL forbids, keeps back nothing else.
+        """
+        try:
+            await self._session.publish(*messages)
+        except BrokerRefusedError as error:
+            self._note(error)
         for message in messages:
             if message.retain:
                 self._snapshot.saw(message.topic, message.payload)

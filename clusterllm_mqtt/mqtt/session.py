@@ -6,7 +6,6 @@ What it tells comes as one ordered stream of `Connected`, `Received` and `Discon
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
@@ -20,15 +19,17 @@ from clusterllm_mqtt.errors import (
     TakenOverError,
 )
 from clusterllm_mqtt.mqtt.broker_options import tls_context
-from clusterllm_mqtt.mqtt.client import Connection, UnsupportedProtocolError
+from clusterllm_mqtt.mqtt.client import Connection
+from clusterllm_mqtt.mqtt.connack import NoAnswerError, UnsupportedProtocolError
 from clusterllm_mqtt.mqtt.events import Connected, Disconnected
+from clusterllm_mqtt.mqtt.protocol_choice import ProtocolChoice
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator
 
     from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
-    from clusterllm_mqtt.mqtt.events import Closed, ProtocolVersion, SessionEvent
+    from clusterllm_mqtt.mqtt.events import Closed, SessionEvent
     from clusterllm_mqtt.mqtt.messages import Message
 
 MAX_BACKOFF_S: Final = 30.0
@@ -53,8 +54,8 @@ class Session:
         self._options = options
         self._client_id = client_id
         self._will = will
-        self._version: ProtocolVersion = "3.1.1" if options.protocol == "3.1.1" else "5"
-        self._events: asyncio.Queue[SessionEvent | BrokerError] = asyncio.Queue()
+        self._protocol = ProtocolChoice(options.protocol)
+        self._events: asyncio.Queue[SessionEvent | BaseException] = asyncio.Queue()
         self._connection: Connection | None = None
         self._tls: ssl.SSLContext | None = None
         self._task: asyncio.Task[None] | None = None
@@ -65,13 +66,17 @@ class Session:
     async def __aenter__(self) -> Self:
         self._tls = tls_context(self._options)
         self._task = asyncio.create_task(self._run(), name=f"mqtt {self._options}")
+        self._task.add_done_callback(self._tell_the_reader)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])
+
+    def _tell_the_reader(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._events.put_nowait(error)
 
     @property
     def is_connected(self) -> bool:
@@ -87,7 +92,7 @@ class Session:
         """
         while True:
             event = await self._events.get()
-            if isinstance(event, BrokerError):
+            if isinstance(event, BaseException):
                 raise event
             yield event
 
@@ -109,16 +114,11 @@ class Session:
         return self._connection
 
     async def _run(self) -> None:
-        is_over = False
-        is_first = True
-        while not is_over:
-            try:
-                connection = await self._connect(is_first=is_first)
-            except BrokerRefusedError as error:
-                self._events.put_nowait(error)
-                return
-            is_first = False
-            is_over = await self._live(connection)
+        """Raises what ends the session for good."""
+        connection = await self._connect(is_first=True)
+        while True:
+            await self._live(connection)
+            connection = await self._connect(is_first=False)
 
     async def _connect(self, *, is_first: bool) -> Connection:
         """A connection, after as many attempts as it takes; only a first one can be refused."""
@@ -127,24 +127,31 @@ class Session:
                 await asyncio.sleep(_backoff_s(self._failures - 1))
             self._failures += 1
             try:
-                return await self._open()
-            except UnsupportedProtocolError as error:
-                self._tell(error)
-                if self._options.protocol == "auto":
-                    self._version = "3.1.1" if self._version == "5" else "5"
+                connection = await self._open()
             except BrokerRefusedError as error:
                 if is_first:
                     raise
-                self._tell(error)
+                self._missed(error)
             except BrokerUnavailableError as error:
-                self._short_lives = 0
-                self._tell(error)
+                self._missed(error)
+            else:
+                self._protocol.worked()
+                return connection
+
+    def _missed(self, error: BrokerError) -> None:
+        """An attempt failed; so the broker has not merely given our place to another client."""
+        self._short_lives = 0
+        self._tell(error)
+        if isinstance(error, UnsupportedProtocolError):
+            self._protocol.refused()
+        elif isinstance(error, NoAnswerError):
+            self._protocol.closed()
 
     async def _open(self) -> Connection:
         connection = Connection(
             self._options,
             client_id=self._client_id,
-            version=self._version,
+            version=self._protocol.version,
             will=self._will,
             tls=self._tls,
             on_message=self._events.put_nowait,
@@ -152,8 +159,12 @@ class Session:
         await connection.open()
         return connection
 
-    async def _live(self, connection: Connection) -> bool:
-        """Until the connection ends; whether that was for good."""
+    async def _live(self, connection: Connection) -> None:
+        """Until the connection ends.
+
+        Raises:
+            TakenOverError: the broker gave our place to another client, for good.
+        """
         started_s = time.monotonic()
         self._tell(None)
         self._connection = connection
@@ -163,28 +174,28 @@ class Session:
         finally:
             self._connection = None
             await connection.close()
-        lived_s = time.monotonic() - started_s
-        if lived_s > STABLE_S:
-            self._failures = 0
-        if self._is_taken_over(closed, lived_s):
-            text = f"another client connected to {self._options} as {self._client_id!r}; stop one "
-            text += "of the two, or give each its own id"
-            self._events.put_nowait(TakenOverError(text))
-            return True
+        self._judge(closed, time.monotonic() - started_s)
         self._tell(BrokerUnavailableError(f"{self._options}: connection lost: {closed.detail}"))
         self._events.put_nowait(Disconnected(closed.detail))
-        return False
 
-    def _is_taken_over(self, closed: Closed, lived_s: float) -> bool:
-        """The broker says so, or drops us soon and lets us in again, over and over.
+    def _judge(self, closed: Closed, lived_s: float) -> None:
+        """Tell a takeover from a broker that went away, and when to try again.
 
-        MQTT 3.1.1 has no word for it, and Mosquitto 2.0.11 does not say it on 5 either. A broker
-        that restarts refuses connections in between, which starts the count anew.
+        MQTT 3.1.1 has no word for a takeover, and Mosquitto 2.0.11 does not say it on 5 either: it
+        ends our connection and takes the next one at once, over and over. A broker that restarts
+        looks the same but for one thing: it refuses for a moment. So after a silent end the next
+        attempt is not delayed, and one that fails starts the count anew.
         """
-        if closed.taken_over:
-            return True
-        self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
-        return self._short_lives >= _TAKEOVER_DROPS
+        is_short = lived_s < SHORT_LIFE_S
+        self._short_lives = self._short_lives + 1 if closed.is_silent and is_short else 0
+        if closed.is_taken_over or self._short_lives >= _TAKEOVER_DROPS:
+            us = f"{self._options} as {self._client_id!r}"
+            sign = "connected" if closed.is_taken_over else "seems to connect"
+            raise TakenOverError(
+                f"another client {sign} to {us}; stop one of the two, or give each its own id"
+            )
+        if closed.is_silent or lived_s > STABLE_S:
+            self._failures = 0
 
     def _tell(self, error: BrokerError | None) -> None:
         """Log each change once."""
@@ -192,7 +203,9 @@ class Session:
         if text and text != self._told:
             _LOGGER.warning("mqtt: %s; trying again", text)
         elif error is None:
-            _LOGGER.info("mqtt: connected to %s with MQTT %s", self._options, self._version)
+            _LOGGER.info(
+                "mqtt: connected to %s with MQTT %s", self._options, self._protocol.version
+            )
         self._told = text
 
 
