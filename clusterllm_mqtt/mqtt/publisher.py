@@ -79,11 +79,13 @@ class Publisher:
         truth: Truth,
         *,
         heartbeat_s: float = HEARTBEAT_S,
+        retry_s: float = RETRY_S,
     ) -> None:
         self._session = session
         self._topics = topics
         self._truth = truth
         self._heartbeat_s = heartbeat_s
+        self._retry_s = retry_s
         self._snapshot = Snapshot(topics.own_filters(), partial(indexed_topics, topics))
         self._events: list[Message] = []
         self._dirty = asyncio.Event()
@@ -135,7 +137,7 @@ class Publisher:
                 await self._tell_everything()
             except BrokerError as error:
                 self._note(error)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._retry_s)
             else:
                 self._is_synced = True
                 self._dirty.set()

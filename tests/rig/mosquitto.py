@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -74,8 +75,9 @@ class Mosquitto:
             self._process.wait(10)
 
     def restart(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Stop and start."""
+        """Stop, and start a moment later, as a service manager does."""
         self.stop(number)
+        time.sleep(0.2)
         self.start()
 
     def retained(self, topic_filter: str = "#", quiet_s: float = 0.2) -> dict[str, bytes]:
