@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from rig.mosquitto import eventually
 
 from clusterllm_mqtt.errors import BrokerUnavailableError, ConfigError
-from clusterllm_mqtt.mqtt.broker import PORT, PrivateBroker
-from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
+from clusterllm_mqtt.mqtt.broker import MAX_DEATHS, PORT, PrivateBroker
 from clusterllm_mqtt.mqtt.events import Connected
 from clusterllm_mqtt.mqtt.messages import Message
 from clusterllm_mqtt.mqtt.session import Session
@@ -33,8 +34,7 @@ def is_running(pid: int) -> bool:
 
 
 async def publish_and_read(broker: PrivateBroker, *messages: Message) -> dict[str, bytes]:
-    options = BrokerOptions(broker.host, broker.port)
-    async with Session(options, client_id="test") as session:
+    async with Session(broker.options, client_id="test") as session:
         events = session.events()
         assert isinstance(await anext(events), Connected)
         await session.publish(*messages)
@@ -83,18 +83,72 @@ async def test_a_broker_that_dies_is_started_again(tmp_path: Path) -> None:
         assert await publish_and_read(broker, Message("test/x", b"1")) == {"test/x": b"1"}
 
 
-async def test_the_broker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+async def test_a_broker_that_cannot_live_is_given_up_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with PrivateBroker(tmp_path, port=0) as broker:
+        for death in range(1, MAX_DEATHS + 1):
+            pid = broker.pid
+            os.kill(pid, signal.SIGKILL)
+            if death == MAX_DEATHS:
+                await eventually(lambda: "died too often" in caplog.text)
+            else:
+                await eventually(lambda pid=pid: broker.pid != pid)  # type: ignore[misc]
+    assert caplog.text.count("starting it again") == MAX_DEATHS - 1
+
+
+async def test_a_port_that_is_taken_for_a_moment_is_no_end(tmp_path: Path) -> None:
+    async with PrivateBroker(tmp_path, port=0) as broker:
+        os.kill(broker.pid, signal.SIGKILL)
+        with take_port(broker.port):
+            await asyncio.sleep(0.5)
+        await eventually(lambda: b"Z" not in status_of(broker.pid) and is_serving(broker.port))
+        assert await publish_and_read(broker, Message("test/x", b"1")) == {"test/x": b"1"}
+
+
+def take_port(port: int) -> socket.socket:
+    """Listen where a process was that has just been killed."""
+    for _ in range(200):
+        with contextlib.suppress(OSError):
+            return socket.create_server(("127.0.0.1", port))
+        time.sleep(0.005)
+    pytest.fail("the port is not free")
+
+
+def is_serving(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+async def test_a_second_process_does_not_share_the_folder(tmp_path: Path) -> None:
+    async with PrivateBroker(tmp_path, port=0):
+        with pytest.raises(ConfigError, match="another process uses"):
+            async with PrivateBroker(tmp_path, port=0):
+                pass
+
+
+async def test_a_broker_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    async with PrivateBroker(tmp_path, port=0) as broker:
+        pid = broker.pid
+        os.kill(pid, signal.SIGSTOP)
+    assert not is_running(pid)
+
+
+@pytest.mark.parametrize("program", ["mosquitto", "iotcore"])
+async def test_the_broker_does_not_outlive_a_killed_parent(tmp_path: Path, program: str) -> None:
     code = (
         "import asyncio, pathlib, sys\n"
         "from clusterllm_mqtt.mqtt.broker import PrivateBroker\n"
         "async def main():\n"
-        "    async with PrivateBroker(pathlib.Path(sys.argv[1]), port=0) as broker:\n"
+        "    folder, program = pathlib.Path(sys.argv[1]), sys.argv[2]\n"
+        "    async with PrivateBroker(folder, port=0, programs=(program,)) as broker:\n"
         "        print(broker.pid, flush=True)\n"
         "        await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
     )
     parent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, str(tmp_path), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", code, str(tmp_path), program, stdout=asyncio.subprocess.PIPE
     )
     assert parent.stdout is not None
     pid = int(await parent.stdout.readline())
@@ -114,8 +168,9 @@ def status_of(pid: int) -> bytes:
 async def test_iotcore_serves_where_there_is_no_mosquitto(tmp_path: Path) -> None:
     async with PrivateBroker(tmp_path, port=0, programs=("iotcore",)) as broker:
         assert broker.kind == "iotcore"
-        messages = [Message(f"test/{n}", b"{}") for n in range(20)]
-        assert len(await publish_and_read(broker, *messages)) == 20
+        messages = [Message(f"test/{n}", b"{" + b"x" * 20_000) for n in range(50)]
+        assert len(await publish_and_read(broker, *messages)) == 50
+    assert (tmp_path / "broker.log").stat().st_size < 1000, "it logs every packet"
 
 
 async def test_without_any_broker_the_remedy_is_told(tmp_path: Path) -> None:
