@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ENV_PREFIX: Final = "CLUSTERLLM_"
 _MAX_FILE: Final = 2**20
+_MAX_SECRET: Final = 2**16
 
 Place = tuple[str | int, ...]
 """The way to a setting: `("endpoints", 0, "url")`."""
@@ -106,7 +107,9 @@ def read_secret(path: Path, what: str) -> SecretStr:
         ConfigError: it cannot be read, is empty or is no text; `what` names the setting.
     """
     try:
-        text = path.read_text(encoding="utf-8").rstrip("\r\n")
+        with path.open("rb") as file:
+            raw = file.read(_MAX_SECRET + 1)
+        text = raw.decode().rstrip("\r\n")
     except OSError as error:
         text = f"{what} {path}: {error.strerror}; check the path and its permissions"
         raise ConfigError(text) from None
@@ -114,6 +117,8 @@ def read_secret(path: Path, what: str) -> SecretStr:
         raise ConfigError(f"{what} {path}: not UTF-8; save it as UTF-8") from None
     if not text:
         raise ConfigError(f"{what} {path} is empty; write the secret into it")
+    if len(raw) > _MAX_SECRET:
+        raise ConfigError(f"{what} {path}: larger than 64 KiB; is this the right file?")
     return SecretStr(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,8 @@ def broker_options(mqtt: MqttSettings) -> BrokerOptions:
     ):
         if value and not also:
             raise ConfigError(f"mqtt.{name} is set without mqtt.{partner}; set both or none")
+    if any(c in mqtt.host for c in "/@ ") or (":" in mqtt.host and not _is_ipv6(mqtt.host)):
+        raise ConfigError(f"mqtt.host {mqtt.host[:80]!r}: write the name alone, port apart")
     return BrokerOptions(
         host=mqtt.host,
         port=mqtt.port,
@@ -74,6 +77,13 @@ def broker_options(mqtt: MqttSettings) -> BrokerOptions:
         key_file=mqtt.key_file,
         protocol=mqtt.protocol,
     )
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 6  # noqa: PLR2004
+    except ValueError:
+        return False
 
 
 def mdns_options(mdns: MdnsSettings) -> MdnsOptions:

@@ -274,3 +274,20 @@ def test_the_state_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_schemas_are_json() -> None:
     assert json.loads(json.dumps(Settings.model_json_schema()))["additionalProperties"] is False
     assert json.loads(json.dumps(INFO_SCHEMA))["required"] == ["state"]
+
+
+@pytest.mark.parametrize(
+    "host", ["mqtt://192.168.1.2", "192.168.1.2:1883", "a b", "user@host", "host/path"]
+)
+def test_a_broker_is_a_host_name_alone(tmp_path: Path, host: str) -> None:
+    assert "write the name alone" in mistake(tmp_path, f"mqtt: {{host: '{host}'}}")
+
+
+def test_an_ipv6_broker_is_fine(tmp_path: Path) -> None:
+    settings = load(tmp_path, "mqtt: {host: 'fd00::1'}")
+    assert broker_options(settings.mqtt).host == "fd00::1"
+
+
+def test_a_secret_without_end_is_refused() -> None:
+    with pytest.raises(ConfigError, match="64 KiB"):
+        read_secret(Path("/dev/zero"), "k")

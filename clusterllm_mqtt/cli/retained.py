@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import uuid
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from clusterllm_mqtt.cli.figures import ago
 from clusterllm_mqtt.cli.render import Row, endpoint_table
 from clusterllm_mqtt.cli.streams import say
 from clusterllm_mqtt.config import Settings, load_settings
@@ -34,17 +36,28 @@ if TYPE_CHECKING:
     from clusterllm_mqtt.mqtt.messages import Message
     from clusterllm_mqtt.mqtt.topics import BridgeTopics
 
+SILENT_S: Final = 900.0
 CONNECT_TIMEOUT_S: Final = 5.0
 _PIPE_WIDTH: Final = 160
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a broker holds for a bridge; `unreadable` are keys without a usable record."""
+    """What a broker holds for a bridge; `unreadable` are keys without a usable record.
 
-    is_online: bool
+    `silent_s` is how long ago the latest probe facts were made. They are published every few
+    minutes, so a retained `online` beside old ones is left from a bridge that died with its broker.
+    """
+
+    says_online: bool
     rows: tuple[Row, ...]
     unreadable: tuple[str, ...]
+    silent_s: float = 0.0
+
+    @property
+    def is_online(self) -> bool:
+        """Whether the bridge says that it lives, and shows it."""
+        return self.says_online and self.silent_s < SILENT_S
 
     @property
     def is_fine(self) -> bool:
@@ -71,6 +84,8 @@ def _print_report(topics: BridgeTopics, report: Report) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
     console.print(f"bridge {topics.bridge}: {'online' if report.is_online else 'offline'}")
+    if report.says_online and not report.is_online:
+        console.print(f"it says online, but its last sign of life is {ago(report.silent_s)} old")
     console.print(endpoint_table(report.rows, age="For") if report.rows else "no endpoints")
     for key in report.unreadable:
         say(f"{clean(key, 80)}: its record is missing or unreadable; restart the bridge")
@@ -84,7 +99,20 @@ def read_report(topics: BridgeTopics, held: Mapping[str, bytes], *, now: datetim
             rows.append(_row(topics, key, held, now))
         except RecordError:
             unreadable.append(key)
-    return Report(held.get(topics.availability) == ONLINE, tuple(rows), tuple(unreadable))
+    says_online = held.get(topics.availability) == ONLINE
+    return Report(says_online, tuple(rows), tuple(unreadable), _silent_s(topics, held, now))
+
+
+def _silent_s(topics: BridgeTopics, held: Mapping[str, bytes], now: datetime) -> float:
+    """How old the latest probe facts are; 0 when there are none to tell."""
+    ages = []
+    for topic, payload in held.items():
+        parsed = topics.parse_endpoint(topic)
+        if parsed is not None and parsed.leaf == "probe":
+            with contextlib.suppress(RecordError, TypeError, ValueError):
+                probed_at = datetime.fromisoformat(read_record(payload).get("probed_at", ""))
+                ages.append((now - probed_at).total_seconds())
+    return min(ages, default=0.0)
 
 
 def _keys(topics: BridgeTopics, held: Mapping[str, bytes]) -> set[str]:
@@ -147,7 +175,7 @@ def _confirmed(question: str) -> bool:
 async def _clear(settings: Settings, topics: BridgeTopics, *, force: bool) -> int:
     async with _snapshot(settings, topics) as (session, snapshot):
         held = snapshot.held
-        if held.get(topics.availability) == ONLINE and not force:
+        if read_report(topics, held, now=datetime.now(UTC)).is_online and not force:
             raise ConfigError(
                 f"bridge {topics.bridge} is online and would publish everything again; "
                 "stop it first, or use --force"

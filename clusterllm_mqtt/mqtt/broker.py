@@ -89,9 +89,12 @@ class PrivateBroker:
         async with contextlib.AsyncExitStack() as ending:
             self._lock = await ending.enter_async_context(folder_lock(self._folder))
             self.port = _free_port(self._wanted_port)
+            if self._wanted_port not in (0, self.port):
+                text = "private broker: port %d is taken, perhaps by another broker; using %d"
+                _LOGGER.warning(text, self._wanted_port, self.port)
             command = self._command()
             ending.push_async_callback(self._stop)
-            await self._start(command)
+            await self._start_afresh(command)
             guard = asyncio.create_task(self._keep_running(command), name="private broker")
             ending.push_async_callback(asyncio.wait, [guard])
             ending.callback(guard.cancel)
@@ -128,6 +131,18 @@ class PrivateBroker:
             "no broker is configured and none is installed: set mqtt.host, or install mosquitto "
             "(Debian: apt install mosquitto), or the extra: pip install 'clusterllm-mqtt[broker]'"
         )
+
+    async def _start_afresh(self, command: list[str]) -> None:
+        """Start; a database that a power cut broke is set aside: all of it is published again."""
+        try:
+            await self._start(command)
+        except BrokerUnavailableError:
+            database = self._folder / "mosquitto.db"
+            if not database.is_file():
+                raise
+            database.replace(database.with_suffix(".db.broken"))
+            _LOGGER.warning("private broker: did not start; its database is set aside")
+            await self._start(command)
 
     async def _start(self, command: list[str]) -> None:
         try:

@@ -6,6 +6,7 @@ Whoever may publish to the broker is a stranger: sizes, types and values are che
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -41,7 +42,7 @@ def read_record(payload: bytes) -> dict[str, Any]:
     if len(payload) > MAX_PAYLOAD:
         raise RecordError(f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
     try:
-        record = json.loads(payload.decode(), parse_constant=_no_constant)
+        record = json.loads(payload.decode(), parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         raise RecordError("not JSON") from None
     if not isinstance(record, dict):
@@ -52,6 +53,11 @@ def read_record(payload: bytes) -> dict[str, Any]:
 def _no_constant(name: str) -> NoReturn:
     """Python's reader takes NaN and Infinity for JSON; nobody else's does."""
     raise ValueError(name)
+
+
+def _finite(spelled: str) -> float:
+    value = float(spelled)
+    return value if math.isfinite(value) else _no_constant(spelled)
 
 
 def read_index(payload: bytes) -> frozenset[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,7 +37,8 @@ def endpoint(number: int, state: State = State.RUNNING) -> EndpointState:
         models=(ModelInfo("/models/big.gguf"),),
     )
     reason = None if state is State.RUNNING else Reason.TIMEOUT
-    return endpoint_state(configured(f"box {number}"), info, reason=reason)
+    found = endpoint_state(configured(f"box {number}"), info, reason=reason)
+    return replace(found, probed_at=datetime.now(UTC))
 
 
 def tree(*states: EndpointState, online: bool = True) -> dict[str, bytes]:
@@ -90,6 +93,17 @@ def test_all_is_well_only_while_the_bridge_lives(mosquitto: Mosquitto, config: s
     assert (done.returncode, done.stderr) == (0, "")
     retain(mosquitto, tree(endpoint(0), online=False))
     assert run("status", config).returncode == 1
+
+
+def test_an_online_beside_old_probes_is_left_from_a_bridge_that_died_with_its_broker(
+    mosquitto: Mosquitto, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = replace(endpoint(0), probed_at=datetime.now(UTC) - timedelta(hours=3))
+    retain(mosquitto, tree(old))
+    assert call("status", config) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("bridge home: offline\nit says online, but its last sign of life is 3 h")
+    assert call("clear", config, "--yes") == 0
 
 
 def test_a_bridge_that_never_was_has_no_endpoints(
@@ -148,7 +162,8 @@ def test_a_name_with_markup_and_escapes_is_only_text(
 ) -> None:
     name = "[/red]\x1b[31m[bold]x"
     info = Info(State.RUNNING, models=(ModelInfo("[/oops]"),))
-    retain(mosquitto, tree(endpoint_state(configured(name), info)))
+    named = replace(endpoint(0), endpoint=configured(name), info=info)
+    retain(mosquitto, tree(named))
     assert call("status", config) == 0
     out = capsys.readouterr().out
     assert "[/red] [31m[bold]x" in out

@@ -184,3 +184,13 @@ async def test_a_broker_that_cannot_start_is_told_with_its_log(tmp_path: Path) -
     with pytest.raises(BrokerUnavailableError, match=r"broker\.log"):
         async with PrivateBroker(folder, port=0):
             pass
+
+
+async def test_a_database_that_a_power_cut_broke_is_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mosquitto.db").write_bytes(os.urandom(5000))
+    async with PrivateBroker(tmp_path, port=0) as broker:
+        assert broker.pid
+    assert "its database is set aside" in caplog.text
+    assert (tmp_path / "mosquitto.db.broken").stat().st_size == 5000

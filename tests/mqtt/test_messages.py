@@ -266,8 +266,9 @@ def test_text_that_cannot_be_encoded_does_not_raise() -> None:
         b"NaN",
         b'{"a":NaN}',
         b'{"a":-Infinity}',
+        b'{"a":1e400}',
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_a_payload_that_is_no_record_is_refused(payload: bytes) -> None:
     with pytest.raises(RecordError):
