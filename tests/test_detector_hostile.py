@@ -127,3 +127,11 @@ async def test_what_a_stranger_writes_reaches_no_detail_as_it_is() -> None:
     assert found.info.models[0].name == "m" + escape, "JSON keeps it"
     assert found.detail.startswith("router: m")
     assert found.detail.isprintable()
+
+
+@pytest.mark.parametrize("location", ["http://[::", "http://box:port/", "//", "http://other.lan/"])
+async def test_a_redirect_that_leads_nowhere_is_an_answer(location: str) -> None:
+    reply = {"status": 302, "headers": {"Location": location}}
+    async with StubEndpoint({"default": reply}) as stub:
+        detection = await Detector(Config(stub.url)).probe()
+    assert detection.info.state is State.RUNNING

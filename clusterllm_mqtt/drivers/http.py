@@ -144,6 +144,12 @@ def _redirect_target(response: httpx.Response) -> str | None:
     return str(target) if is_same and not target.userinfo else None
 
 
+async def _keep_httpx_from_redirects(response: httpx.Response) -> None:
+    """Where nobody follows, httpx prepares the next request all the same, and a bad one raises."""
+    if _redirect_target(response) is None:
+        response.headers.pop("location", None)
+
+
 def new_client(ca_file: str | Path = "") -> httpx.AsyncClient:
     """A client without environment proxies, redirects, cookies, pool or timeouts of its own.
 
@@ -161,6 +167,7 @@ def new_client(ca_file: str | Path = "") -> httpx.AsyncClient:
         cookies=_NoCookies(),
         trust_env=False,
         follow_redirects=False,
+        event_hooks={"response": [_keep_httpx_from_redirects]},
         timeout=None,  # noqa: S113  # the deadline is ours: httpx restarts its own with each chunk
     )
 
