@@ -43,10 +43,11 @@ max_queued_messages 100000
 log_type error
 log_type warning
 """
-# rumqttd logs every packet as an error
+# rumqttd logs every packet as an error; it never comes back to Python for a handler of SIGTERM
 _IOTCORE: Final = """\
-import logging, sys
+import logging, signal, sys
 from iotcore import Broker
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 logging.getLogger("rumqttd").setLevel(logging.CRITICAL)
 Broker(port=int(sys.argv[1]), listen=sys.argv[2], max_payload_size=2**20).run_forever()
 """

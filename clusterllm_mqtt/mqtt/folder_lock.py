@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-PATIENCE_S: Final = 5.0
+PATIENCE_S: Final = 2.0
 _POLL_S: Final = 0.05
 
 

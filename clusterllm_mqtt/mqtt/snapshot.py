@@ -35,7 +35,8 @@ class Snapshot:
     """The retained topics below some filters.
 
     Whoever reads the session's events calls `saw` for each message. `expected` tells from what is
-    held which topics an index names.
+    held which topics an index names. The filters of indexes have to come first: a broker that drops
+    when there is too much drops the last.
     """
 
     def __init__(

@@ -127,10 +127,11 @@ class BridgeTopics:
         """Narrow filters that together hold every retained topic of this bridge.
 
         All but the discovery topics of its endpoints, which no filter can select: they follow from
-        the keys, and the bridge's own tells whether they were published.
+        the keys, and the bridge's own tells whether they were published. Single topics come first,
+        since a broker that drops when there is too much drops the last.
         """
-        records = (self.status, self.info("+"), self.probe("+"))
-        return (self.availability, *records, self.bridge_discovery)
+        single = (self.availability, self.status, self.bridge_discovery)
+        return (*single, self.info("+"), self.probe("+"))
 
     def command_filters(self) -> tuple[str, ...]:
         """What a bridge listens to."""

@@ -186,6 +186,13 @@ async def test_a_broker_that_cannot_start_is_told_with_its_log(tmp_path: Path) -
             pass
 
 
+async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "broker.log").mkdir()
+    with pytest.raises(BrokerUnavailableError, match=r"did not start: .*broker\.log"):
+        async with PrivateBroker(tmp_path, port=0):
+            pass
+
+
 async def test_a_database_that_a_power_cut_broke_is_set_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,6 +8,8 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rig.mosquitto import Mosquitto, eventually
+
 from clusterllm_mqtt.mqtt.events import Connected, Received
 from clusterllm_mqtt.mqtt.messages import Message
 from clusterllm_mqtt.mqtt.retained import indexed_topics
@@ -16,9 +18,8 @@ from clusterllm_mqtt.mqtt.snapshot import Snapshot
 from clusterllm_mqtt.mqtt.topics import BridgeTopics
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
-    from rig.mosquitto import Mosquitto
 
 TOPICS = BridgeTopics()
 
@@ -69,6 +70,46 @@ async def test_more_than_a_default_mosquitto_hands_over_is_read_whole(mosquitto:
     async with feeding(mosquitto, first_burst) as session:
         await first_burst.read(session)
     assert len(first_burst.held) < len(messages), "the broker dropped nothing: this proves nothing"
+
+
+async def test_ten_thousand_endpoints_of_twenty_bridges_are_read_within_15_seconds(
+    mosquitto: Mosquitto,
+) -> None:
+    bridges = [BridgeTopics(bridge=f"home-{n}") for n in range(20)]
+    keys = [f"k{n:04}" for n in range(500)]
+
+    def infos(held: Mapping[str, bytes]) -> frozenset[str]:
+        named = (topic for topics in bridges for topic in indexed_topics(topics, held))
+        return frozenset(topic for topic in named if topic.endswith("/info"))
+
+    filters = ["clusterllm/bridge/+/status", "clusterllm/bridge/+/endpoint/+/info"]
+    snapshot = Snapshot(filters, infos)
+    index = json.dumps({"endpoints": keys}).encode()
+    async with feeding(mosquitto, new_snapshot()) as writer:
+        for topics in bridges:
+            records = (Message(topics.info(key), b'{"state":"running"}') for key in keys)
+            await writer.publish(*records, Message(topics.status, index))
+    async with feeding(mosquitto, snapshot) as session, asyncio.timeout(15):
+        assert await snapshot.read(session) == frozenset()
+    assert len(snapshot.held) == 20 * 501
+
+
+async def test_who_reads_anew_forgets_what_the_broker_forgot(mosquitto: Mosquitto) -> None:
+    snapshot = new_snapshot()
+    async with feeding(mosquitto, snapshot) as session:
+        snapshot.saw(TOPICS.info("gone"), b"{}")
+        await snapshot.read(session, quiet_s=0.2)
+    assert snapshot.held == {}
+
+
+async def test_after_reading_the_filters_still_tell_what_changes(mosquitto: Mosquitto) -> None:
+    snapshot = new_snapshot()
+    async with feeding(mosquitto, snapshot) as session:
+        await session.publish(Message(TOPICS.status, b'{"endpoints":["gone"]}'))
+        await snapshot.read(session, quiet_s=0.2)
+        assert snapshot.missing == {TOPICS.info("gone"), TOPICS.probe("gone")}
+        mosquitto.publish(TOPICS.info("gone"), "{}", "-r")
+        await eventually(lambda: TOPICS.info("gone") in snapshot.held)
 
 
 async def test_what_really_is_not_there_is_told(mosquitto: Mosquitto) -> None:

@@ -106,9 +106,9 @@ def test_a_bridge_reads_back_its_own_topics_only() -> None:
     assert TOPICS.own_filters() == (
         "clusterllm/bridge/home/availability",
         "clusterllm/bridge/home/status",
+        "homeassistant/device/clusterllm_home/config",
         "clusterllm/bridge/home/endpoint/+/info",
         "clusterllm/bridge/home/endpoint/+/probe",
-        "homeassistant/device/clusterllm_home/config",
     )
 
 
