@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from clusterllm_mqtt.bridge_state import BridgeState, Change
 from clusterllm_mqtt.detector import Detector
-from clusterllm_mqtt.drivers.http import new_client
 from clusterllm_mqtt.errors import ClusterLLMError
+from clusterllm_mqtt.http_client import new_client
 from clusterllm_mqtt.inventory import FORGET_AFTER_S, MAX_BROWSED, Inventory
 from clusterllm_mqtt.mdns.browser import Browser, MdnsOptions
 from clusterllm_mqtt.models import EndpointFound, MdnsHealth, MdnsState, State

@@ -14,16 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from clusterllm_mqtt.drivers import DRIVERS
 from clusterllm_mqtt.drivers.base import Facet, Finding
-from clusterllm_mqtt.drivers.http import new_client
 from clusterllm_mqtt.drivers.look import ALIAS, Look
 from clusterllm_mqtt.drivers.trouble import Trouble, worst
-from clusterllm_mqtt.endpoint_url import (
-    WHITE_SPACE,
-    check_endpoint_url,
-    trim_endpoint,
-    without_credentials,
-)
+from clusterllm_mqtt.endpoint_url import check_endpoint_url, trim_endpoint, without_credentials
 from clusterllm_mqtt.errors import ConfigError, ProbeError
+from clusterllm_mqtt.http_client import new_client
 from clusterllm_mqtt.models import (
     BACKEND_GPUSTACK,
     BACKEND_LLAMACPP,
@@ -33,6 +28,7 @@ from clusterllm_mqtt.models import (
     Reason,
     State,
 )
+from clusterllm_mqtt.text import WHITE_SPACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,12 +9,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from clusterllm_mqtt.errors import ConfigError
-from clusterllm_mqtt.text import clean
-
-WHITE_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
-    map(chr, range(0x2000, 0x200B))
-)
-"""Unicode's White_Space, which is not quite what `str.strip()` takes away."""
+from clusterllm_mqtt.text import WHITE_SPACE, clean
 
 _MAX_LENGTH: Final = 2048
 _BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")

@@ -5,6 +5,11 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
+WHITE_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+"""Unicode's White_Space, which is not quite what `str.strip()` takes away."""
+
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 

@@ -10,7 +10,7 @@ from rig.captures import FOLDER, TABLE, Capture, load_captures
 from rig.stub import StubEndpoint
 
 from clusterllm_mqtt.detector import Detector
-from clusterllm_mqtt.drivers.http import new_client
+from clusterllm_mqtt.http_client import new_client
 from clusterllm_mqtt.models import State
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from rig.stub import Request, StubEndpoint
 from rig.vectors import Vector, load_vectors
 
 from clusterllm_mqtt.detector import Detector
-from clusterllm_mqtt.drivers.http import new_client
+from clusterllm_mqtt.http_client import new_client
 from clusterllm_mqtt.models import Reason, State
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rig.stub import StubEndpoint
 from rig.vectors import Vector, load_vectors
 
 from clusterllm_mqtt.detector import detect
-from clusterllm_mqtt.drivers.http import new_client
+from clusterllm_mqtt.http_client import new_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

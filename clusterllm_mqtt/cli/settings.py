@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from clusterllm_mqtt.config import Settings, load_settings
 from clusterllm_mqtt.config_reference import INFO_SCHEMA, markdown
 from clusterllm_mqtt.config_values import bridge_options, broker_options
-from clusterllm_mqtt.drivers.http import new_client
+from clusterllm_mqtt.http_client import new_client
 from clusterllm_mqtt.mqtt.broker_options import tls_context
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, Final, NoReturn
 
-from clusterllm_mqtt.endpoint_url import WHITE_SPACE
+from clusterllm_mqtt.text import WHITE_SPACE
 
 _JSON_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INTEGER: Final = re.compile(r"-?[0-9]+")

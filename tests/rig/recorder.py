@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from clusterllm_mqtt.drivers.http import new_client
+from clusterllm_mqtt.http_client import new_client
 from rig.stub import Request
 
 if TYPE_CHECKING:

@@ -1,0 +1,157 @@
+"""The HTTP client that every request of this package goes out with, and its bounds.
+
+No environment proxies, cookies or redirects of its own; a connection for each request; at most
+1 MiB of a body after decompression. Deadlines are the caller's: httpx restarts its own with each
+chunk.
+"""
+
+from __future__ import annotations
+
+import ssl
+import zlib
+from functools import cache
+from http.cookiejar import CookieJar
+from typing import TYPE_CHECKING, Final
+
+import httpx
+
+from clusterllm_mqtt._version import __version__
+from clusterllm_mqtt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_BODY: Final = 2**20
+_CONNECT_SHARE: Final = 0.95
+"""Of the time of a request. httpcore closes a connection whose TLS handshake it times out itself,
+and leaks one whose handshake is cancelled."""
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_HEADERS: Final = (
+    (b"Accept", b"application/json"),
+    (b"Accept-Encoding", b"gzip"),
+    (b"Connection", b"close"),
+    (b"User-Agent", f"clusterllm-mqtt/{__version__}".encode()),
+)
+_LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+"""A connection per request: one keep-alive pool over many origins costs quadratic time, a 15 s
+interval outlives most servers' keep-alive, and a cancelled pooled request leaks its slot."""
+
+
+def new_request(
+    method: str, url: str, *, left_s: float, bearer: str = "", json: bytes = b""
+) -> httpx.Request:
+    """Without the client's own headers and cookies; a key may have letters beyond ASCII.
+
+    `left_s` are the seconds that the whole exchange may still take.
+    """
+    headers = [*_HEADERS]
+    if bearer:
+        headers.append((b"Authorization", f"Bearer {bearer}".encode()))
+    if json:
+        headers.append((b"Content-Type", b"application/json"))
+    extensions = {"timeout": {"connect": max(left_s * _CONNECT_SHARE, 0)}}
+    return httpx.Request(method, url, headers=headers, content=json, extensions=extensions)
+
+
+async def read_body(response: httpx.Response) -> bytes:
+    """At most `MAX_BODY` bytes; what lies beyond is cut off and never held in memory.
+
+    httpx's own decoders inflate a whole network chunk at once, however much it becomes.
+    """
+    if response.is_stream_consumed:  # that of a mock transport is complete from the start
+        return response.content[:MAX_BODY]
+    is_gzip = response.headers.get("content-encoding", "").strip().lower() == "gzip"
+    inflater = zlib.decompressobj(_GZIP) if is_gzip else None
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        body += inflater.decompress(chunk, MAX_BODY - len(body)) if inflater else chunk
+        if len(body) >= MAX_BODY:
+            return bytes(body[:MAX_BODY])
+    if inflater and not inflater.eof:
+        raise zlib.error("incomplete gzip stream")
+    return bytes(body)
+
+
+def redirect_target(response: httpx.Response) -> str | None:
+    """Where a redirect leads within the origin that was asked; None when it does not."""
+    location = response.headers.get("location")
+    if response.status_code not in _REDIRECTS or not location:
+        return None
+    asked = response.request.url
+    try:
+        target = asked.join(location)
+    except (httpx.InvalidURL, ValueError):
+        return None
+    is_same = (target.scheme, target.host, target.port) == (asked.scheme, asked.host, asked.port)
+    return str(target) if is_same and not target.userinfo else None
+
+
+async def _keep_httpx_from_redirects(response: httpx.Response) -> None:
+    """Where nobody follows, httpx prepares the next request all the same, and a bad one raises."""
+    if redirect_target(response) is None:
+        response.headers.pop("location", None)
+
+
+def new_client(ca_file: str | Path = "") -> httpx.AsyncClient:
+    """A client without environment proxies, redirects, cookies, pool or timeouts of its own.
+
+    `ca_file` is trusted beside the system's certificates.
+
+    Raises:
+        ConfigError: the CA file cannot be read, or has no certificate.
+    """
+    if ca_file:
+        _ssl_context(str(ca_file))
+    trusts_nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.AsyncClient(
+        transport=httpx.AsyncHTTPTransport(verify=trusts_nobody, trust_env=False, limits=_LIMITS),
+        mounts={"https://": _TLSTransport(str(ca_file))},
+        cookies=_NoCookies(),
+        trust_env=False,
+        follow_redirects=False,
+        event_hooks={"response": [_keep_httpx_from_redirects]},
+        timeout=None,  # noqa: S113  # the deadline is ours: httpx restarts its own with each chunk
+    )
+
+
+@cache
+def _ssl_context(ca_file: str) -> ssl.SSLContext:
+    """Made once: it costs 50 ms."""
+    context = ssl.create_default_context()
+    try:
+        if ca_file:
+            context.load_verify_locations(ca_file)
+    except OSError as error:  # ssl.SSLError is one, too
+        why = "has no PEM certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(f"CA file {ca_file!r}: {why}; name a readable PEM file") from None
+    return context
+
+
+class _TLSTransport(httpx.AsyncBaseTransport):
+    """https; its certificates are loaded with the first request: most homes never need them."""
+
+    def __init__(self, ca_file: str) -> None:
+        self._ca_file = ca_file
+        self._transport: httpx.AsyncHTTPTransport | None = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request."""
+        if self._transport is None:
+            self._transport = httpx.AsyncHTTPTransport(
+                verify=_ssl_context(self._ca_file), trust_env=False, limits=_LIMITS
+            )
+        return await self._transport.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close what is open."""
+        if self._transport is not None:
+            await self._transport.aclose()
+
+
+class _NoCookies(CookieJar):
+    """Keeps nothing: an endpoint's cookie must not reach its neighbour on another port."""
+
+    def extract_cookies(self, response: object, request: object) -> None:
+        """Forget them."""
