@@ -10,6 +10,7 @@
     │   ├── BrokerRefusedError      the broker says no: password, certificate, ACL
     │   ├── PublishError            not acknowledged in time (transient)
     │   └── TakenOverError          another client uses our client id
+    ├── LocalModelsError            the local Ollama does not list its models (transient)
     └── RegistryError
         ├── RegistryUnavailableError  no answer, 5xx, 429 (transient)
         ├── RegistryRejectedError     a 4xx other than 401 and 429
@@ -87,6 +88,12 @@ class TakenOverError(BrokerError):
     """Another client connected with our client id."""
 
     exit_code = 5
+
+
+class LocalModelsError(ClusterLLMError):
+    """The configured Ollama does not list its models at the moment."""
+
+    transient = True
 
 
 class RegistryError(ClusterLLMError):

@@ -35,6 +35,7 @@ PURE = [
     "mqtt/records.py",
     "mqtt/retained.py",
     "mqtt/topics.py",
+    "outpost/payload.py",
 ]
 IMPURE_MODULES = {"asyncio", "logging", "os", "pathlib", "random", "socket", "threading", "time"}
 
