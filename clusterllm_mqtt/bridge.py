@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from clusterllm_mqtt.bridge_state import BridgeState, Change
 from clusterllm_mqtt.detector import Detector
-from clusterllm_mqtt.errors import ClusterLLMError
+from clusterllm_mqtt.errors import first_of_ours
 from clusterllm_mqtt.http_client import new_client
 from clusterllm_mqtt.inventory import FORGET_AFTER_S, MAX_BROWSED, Inventory
 from clusterllm_mqtt.mdns.browser import Browser, MdnsOptions
@@ -115,7 +115,7 @@ class Bridge:
                 if self._options.mdns is not None:
                     tasks.create_task(self._browse(self._options.mdns), name="browse")
         except BaseExceptionGroup as group:
-            raise _first_of_ours(group) from None
+            raise first_of_ours(group) from None
 
     # what the publisher asks
 
@@ -228,12 +228,3 @@ def _log(change: Change) -> None:
     if before is None or (before.info.state, before.reason) != (after.info.state, after.reason):
         reason = f" ({after.reason}: {after.detail})" if after.reason else ""
         _LOGGER.info("%s: %s%s", after.endpoint.key, after.info.state, reason)
-
-
-def _first_of_ours(group: BaseExceptionGroup) -> BaseException:
-    """The error that ended a group of tasks: ours if there is one."""
-    ours, others = group.split(ClusterLLMError)
-    found: BaseException = ours or others or group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found

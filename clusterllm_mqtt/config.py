@@ -6,35 +6,36 @@ Unknown keys are errors: a mistyped setting that is silently ignored costs an ev
 from __future__ import annotations
 
 import difflib
-from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    PlainSerializer,
-    PlainValidator,
     SecretStr,
     ValidationError,
-    WithJsonSchema,
     model_validator,
 )
 
 from clusterllm_mqtt.config_source import Place, Source, read_list, read_source
+from clusterllm_mqtt.config_types import (
+    BackendLabel,
+    CheckedNetwork,
+    Duration,
+    Protocol,
+    ServiceType,
+)
 from clusterllm_mqtt.errors import ConfigError
 from clusterllm_mqtt.inventory import FORGET_AFTER_S, MAX_BROWSED
-from clusterllm_mqtt.models import BACKEND_GPUSTACK, BACKEND_LLAMACPP
 from clusterllm_mqtt.scheduler import INTERVAL_S
 from clusterllm_mqtt.service_record import ALLOWED_NETWORKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _REMEDIES: Final = {
     "float_parsing": "write a time, like 15s, 10m, 12h or 7d",
     "float_type": "write a time, like 15s, 10m, 12h or 7d",
@@ -43,39 +44,6 @@ _REMEDIES: Final = {
     "model_type": "write its settings below it, by name",
 }
 """Where pydantic's message speaks of Python."""
-
-
-def _seconds(value: object) -> object:
-    """`15`, `15s`, `10m`, `12h` or `7d`."""
-    if isinstance(value, str) and value[-1:] in _UNITS:
-        number = value[:-1].strip()
-        if number.replace(".", "", 1).isdigit():
-            return float(number) * _UNITS[value[-1]]
-    return value
-
-
-def _version(value: object) -> object:
-    """YAML reads a bare 5 as a number."""
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _label(value: str) -> str:
-    """Any label is allowed, but one that means a backend has to be its name."""
-    close = difflib.get_close_matches(value.lower(), (BACKEND_LLAMACPP, BACKEND_GPUSTACK), 1, 0.8)
-    if close and value != close[0]:
-        raise ValueError(f"did you mean {close[0]}?")
-    return value
-
-
-Duration = Annotated[float, BeforeValidator(_seconds), Field(allow_inf_nan=False)]
-Protocol = Annotated[Literal["auto", "5", "3.1.1"], BeforeValidator(_version)]
-ServiceType = Annotated[str, Field(pattern=r"^_[A-Za-z0-9-]{1,15}\._tcp$")]
-CheckedNetwork = Annotated[
-    IPv4Network | IPv6Network,
-    PlainValidator(ip_network),
-    PlainSerializer(str),
-    WithJsonSchema({"type": "string", "description": "like 192.168.0.0/16"}),
-]
 
 
 class _Section(BaseModel):
@@ -135,7 +103,7 @@ class EndpointSettings(_Section):
     )
     api_key: SecretStr | None = Field(None, description="API key; better in a file.")
     api_key_file: Path | None = Field(None, description="File that holds the API key.")
-    backend: Annotated[str, AfterValidator(_label)] = Field(
+    backend: BackendLabel = Field(
         "", description="`llamacpp` asks llama.cpp's paths only; empty finds out by itself."
     )
 
@@ -174,6 +142,26 @@ class ProbeSettings(_Section):
     ca_file: str = Field("", description="CA of endpoints with https, as PEM.")
 
 
+class OutpostSettings(_Section):
+    """Pushes to a registry; only `clusterllm-mqtt outpost` does them."""
+
+    cloudbox_url: str = Field(
+        "", description="Base URL of the cloudbox; https, or http to a private address."
+    )
+    token: SecretStr | None = Field(None, description="Its token; better in a file.")
+    token_file: Path | None = Field(None, description="File that holds the token.")
+    agent: str = Field("home", description="This outpost's name: a-z, 0-9 and -.")
+    bridges: Annotated[tuple[str, ...], BeforeValidator(read_list)] = Field(
+        (), description="Ids of the bridges to read; empty means all on this broker."
+    )
+    ollama_url: str = Field(
+        "",
+        description="Base URL of an Ollama whose models are told as well, like "
+        "`http://127.0.0.1:11434`.",
+    )
+    ca_file: str = Field("", description="CA of a cloudbox with a private one, as PEM.")
+
+
 class LogSettings(_Section):
     """Log lines on standard error."""
 
@@ -191,6 +179,7 @@ class Settings(_Section):
     endpoints: Annotated[tuple[EndpointSettings, ...], BeforeValidator(read_list)] = ()
     mdns: MdnsSettings = Field(default_factory=MdnsSettings)
     probe: ProbeSettings = Field(default_factory=ProbeSettings)
+    outpost: OutpostSettings = Field(default_factory=OutpostSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
 

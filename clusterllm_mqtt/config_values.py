@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterllm_mqtt.bridge import BridgeOptions
-from clusterllm_mqtt.config_source import read_secret
+from clusterllm_mqtt.config_broker import secret
 from clusterllm_mqtt.endpoint_url import check_endpoint_url
 from clusterllm_mqtt.errors import ConfigError
 from clusterllm_mqtt.mdns.browser import SERVICE_TYPES, MdnsOptions
 from clusterllm_mqtt.models import Config, Endpoint, Source
-from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
 from clusterllm_mqtt.mqtt.topics import BridgeTopics, endpoint_key
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
-
-    from clusterllm_mqtt.config import EndpointSettings, MdnsSettings, MqttSettings, Settings
+    from clusterllm_mqtt.config import EndpointSettings, MdnsSettings, Settings
+    from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
 
 
 def bridge_options(settings: Settings, broker: BrokerOptions) -> BridgeOptions:
@@ -48,42 +45,6 @@ def bridge_topics(settings: Settings) -> BridgeTopics:
     return BridgeTopics(
         settings.mqtt.base_topic, settings.bridge.id, settings.home_assistant.discovery_prefix
     )
-
-
-def broker_options(mqtt: MqttSettings) -> BrokerOptions:
-    """Raises `ConfigError` when the password file is of no use, or settings lack their partner."""
-    password = secret(mqtt.password, mqtt.password_file, "mqtt.password")
-    for name, value, partner, also in (
-        ("cert_file", mqtt.cert_file, "key_file", mqtt.key_file),
-        ("key_file", mqtt.key_file, "cert_file", mqtt.cert_file),
-        ("cert_file", mqtt.cert_file, "tls", mqtt.tls),
-        ("ca_file", mqtt.ca_file, "tls", mqtt.tls),
-        ("tls", mqtt.tls, "host", mqtt.host),
-        ("password", password, "username", mqtt.username),
-        ("username", mqtt.username, "host", mqtt.host),
-    ):
-        if value and not also:
-            raise ConfigError(f"mqtt.{name} is set without mqtt.{partner}; set both or none")
-    if any(c in mqtt.host for c in "/@ ") or (":" in mqtt.host and not _is_ipv6(mqtt.host)):
-        raise ConfigError(f"mqtt.host {mqtt.host[:80]!r}: write the name alone, port apart")
-    return BrokerOptions(
-        host=mqtt.host,
-        port=mqtt.port,
-        username=mqtt.username,
-        password=password,
-        tls=mqtt.tls,
-        ca_file=mqtt.ca_file,
-        cert_file=mqtt.cert_file,
-        key_file=mqtt.key_file,
-        protocol=mqtt.protocol,
-    )
-
-
-def _is_ipv6(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).version == 6  # noqa: PLR2004
-    except ValueError:
-        return False
 
 
 def mdns_options(mdns: MdnsSettings) -> MdnsOptions:
@@ -126,19 +87,6 @@ def _endpoint(settings: EndpointSettings, place: str) -> Endpoint:
     config = Config(url, api_key or "", settings.backend)
     key = settings.key or endpoint_key(settings.name or url.partition("://")[2], identity)
     return Endpoint(key, name, identity, Source.CONFIGURED, config)
-
-
-def secret(value: SecretStr | None, path: Path | None, what: str) -> SecretStr | None:
-    """A secret from its setting or from its file.
-
-    Raises:
-        ConfigError: both are set, or the file is of no use.
-    """
-    if path is None:
-        return value
-    if value is not None:
-        raise ConfigError(f"{what} and {what}_file are both set; keep one")
-    return read_secret(path, f"{what}_file")
 
 
 def state_folder() -> Path:

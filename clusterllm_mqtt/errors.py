@@ -12,8 +12,8 @@
     │   └── TakenOverError          another client uses our client id
     ├── LocalModelsError            the local Ollama does not list its models (transient)
     └── RegistryError
-        ├── RegistryUnavailableError  no answer, 5xx, 429 (transient)
-        ├── RegistryRejectedError     a 4xx other than 401 and 429
+        ├── RegistryUnavailableError  no answer, 5xx, 408, 425, 429 (transient)
+        ├── RegistryRejectedError     a redirect, or a 4xx other than 401, 408, 425 and 429
         └── RegistryRevokedError      401: stop for good
 
 `transient` says whether trying again later, unchanged, can help. Retry code reads only that.
@@ -97,20 +97,37 @@ class LocalModelsError(ClusterLLMError):
 
 
 class RegistryError(ClusterLLMError):
-    """Something between an outpost and the registry."""
+    """A push did not succeed; `reason` says in which of the known ways."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class RegistryUnavailableError(RegistryError):
-    """The registry did not answer, or asked to come back later."""
+    """The registry did not answer, or asked to come back after `retry_after_s` seconds."""
 
     transient = True
 
+    def __init__(self, reason: Reason, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(reason, message)
+        self.retry_after_s = retry_after_s
+
 
 class RegistryRejectedError(RegistryError):
-    """The registry does not accept this payload."""
+    """The registry does not accept this payload, or sends us elsewhere."""
 
 
 class RegistryRevokedError(RegistryError):
     """The registry no longer accepts the token."""
 
     exit_code = 4
+
+
+def first_of_ours(group: BaseExceptionGroup) -> BaseException:
+    """The error that ended a group of tasks: ours if there is one."""
+    ours, others = group.split(ClusterLLMError)
+    found: BaseException = ours or others or group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

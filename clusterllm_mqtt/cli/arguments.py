@@ -14,8 +14,8 @@ from clusterllm_mqtt._version import __version__
 _BACKENDS: Final = ("llamacpp", "gpustack")
 _EXIT_CODES: Final = (
     "Exit codes: 0 stopped, or all is well; 1 something is down, or failed; 2 usage or "
-    "configuration; 3 no connection to the broker, or refused by it; 5 another process has this "
-    "bridge's id."
+    "configuration; 3 no connection to the broker, or refused by it; 4 the registry no longer "
+    "accepts the token; 5 another process has this bridge's or outpost's id."
 )
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_debug(top, default=False)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_bridge(commands)
+    _add_outpost(commands)
     _add_probe(commands)
     _add_browse(commands)
     _add_advertise(commands)
@@ -67,6 +68,12 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 def _add_bridge(commands: _Commands) -> None:
     text = "browse, probe and publish until stopped"
     parser = _add(commands, "bridge", "bridge:run", text, log_level=logging.INFO)
+    _add_file(parser)
+
+
+def _add_outpost(commands: _Commands) -> None:
+    text = "push what bridges retain to a registry until stopped"
+    parser = _add(commands, "outpost", "outpost:run", text, log_level=logging.INFO)
     _add_file(parser)
 
 

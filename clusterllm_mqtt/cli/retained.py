@@ -8,7 +8,7 @@ import json
 import sys
 import uuid
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,10 +17,10 @@ from clusterllm_mqtt.cli.figures import ago
 from clusterllm_mqtt.cli.render import Row, endpoint_table
 from clusterllm_mqtt.cli.streams import say
 from clusterllm_mqtt.config import Settings, load_settings
-from clusterllm_mqtt.config_values import bridge_topics, broker_options
+from clusterllm_mqtt.config_broker import reachable_broker
+from clusterllm_mqtt.config_values import bridge_topics
 from clusterllm_mqtt.errors import BrokerUnavailableError, ConfigError, RecordError
 from clusterllm_mqtt.models import State
-from clusterllm_mqtt.mqtt.broker import HOST
 from clusterllm_mqtt.mqtt.events import Connected, Received
 from clusterllm_mqtt.mqtt.messages import ONLINE, clear_message
 from clusterllm_mqtt.mqtt.records import info_from_wire, read_recalled, read_record
@@ -206,8 +206,7 @@ async def _snapshot(
     Raises:
         BrokerError: the broker refuses us, or cannot be reached within 5 s.
     """
-    options = broker_options(settings.mqtt)
-    options = replace(options, host=options.host or HOST)
+    options = reachable_broker(settings.mqtt)
     snapshot = Snapshot(topics.own_filters(), partial(indexed_topics, topics))
     async with Session(options, client_id=f"clusterllm-cli-{uuid.uuid4().hex[:12]}") as session:
         events = session.events()

@@ -7,8 +7,10 @@ import json
 from typing import TYPE_CHECKING
 
 from clusterllm_mqtt.config import Settings, load_settings
+from clusterllm_mqtt.config_broker import broker_options
+from clusterllm_mqtt.config_outpost import outpost_options
 from clusterllm_mqtt.config_reference import INFO_SCHEMA, markdown
-from clusterllm_mqtt.config_values import bridge_options, broker_options
+from clusterllm_mqtt.config_values import bridge_options
 from clusterllm_mqtt.http_client import new_client
 from clusterllm_mqtt.mqtt.broker_options import tls_context
 
@@ -23,6 +25,8 @@ def check(args: argparse.Namespace) -> int:
     settings = load_settings(args.file)
     options = bridge_options(settings, broker_options(settings.mqtt))
     asyncio.run(_try_certificates(options))
+    if settings.outpost.cloudbox_url:
+        outpost_options(settings)
     print(json.dumps(settings.model_dump(mode="json"), indent=2, ensure_ascii=False))
     for endpoint in options.endpoints:
         print(f"# {endpoint.name}: topics under {options.topics.root}/endpoint/{endpoint.key}")

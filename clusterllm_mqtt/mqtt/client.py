@@ -218,7 +218,8 @@ class Connection:
 
     def _on_paho_message(self, _: PahoClient, __: object, message: MQTTMessage) -> None:
         try:
-            received = Received(message.topic, bytes(message.payload), message.retain)
+            left_s = getattr(message.properties, "MessageExpiryInterval", None)
+            received = Received(message.topic, bytes(message.payload), message.retain, left_s)
         except UnicodeDecodeError:
             return  # MQTT forbids such topics; a broker that passes one on loses that message only
         self._hand_over(self._on_message, received)

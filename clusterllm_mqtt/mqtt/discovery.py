@@ -16,6 +16,7 @@ from clusterllm_mqtt.models import BACKEND_GPUSTACK, BACKEND_LLAMACPP
 from clusterllm_mqtt.mqtt.entities import (
     BRIDGE_COMPONENTS,
     ENDPOINT_COMPONENTS,
+    OUTPOST_COMPONENTS,
     RETIRED_COMPONENTS,
     Component,
 )
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from clusterllm_mqtt.models import Endpoint
-    from clusterllm_mqtt.mqtt.topics import BridgeTopics
+    from clusterllm_mqtt.mqtt.topics import BridgeTopics, OutpostTopics
 
 _MODEL_NAMES: Final = {BACKEND_GPUSTACK: "GPUStack", BACKEND_LLAMACPP: "llama.cpp"}
 _MAX_NAME: Final = 100
@@ -71,6 +72,15 @@ def bridge_discovery(topics: BridgeTopics) -> Message:
     return Message(topics.bridge_discovery, encode(payload))
 
 
+@lru_cache(maxsize=8)
+def outpost_discovery(topics: OutpostTopics) -> Message:
+    """The device of an outpost."""
+    sources = {"status": topics.status, "availability": topics.availability}
+    device = {"name": f"LLM outpost {topics.agent}", "sw_version": __version__}
+    payload = _device(f"clusterllm_outpost_{topics.agent}", device, OUTPOST_COMPONENTS, sources)
+    return Message(topics.discovery, encode(payload))
+
+
 def _device_id(topics: BridgeTopics, key: str = "") -> str:
     return f"clusterllm_{topics.bridge}_{key}" if key else f"clusterllm_{topics.bridge}"
 
@@ -112,7 +122,7 @@ def _component(
     rendered["command_topic" if component.platform == "button" else "state_topic"] = topic
     if "json_attributes_template" in component.keys:
         rendered["json_attributes_topic"] = topic
-    if component.source != "availability":
+    if component.source != "availability" and not component.is_last_word:
         rendered["availability"] = _availability(component, sources)
         rendered["availability_mode"] = "all"
     return rendered

@@ -56,13 +56,17 @@ def _gib(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One entity or trigger; `source` names the topic it reads, "" for none."""
+    """One entity or trigger; `source` names the topic it reads, "" for none.
+
+    `is_last_word` keeps it available when its process is gone: it may say why.
+    """
 
     id: str
     platform: str
     source: str
     keys: Mapping[str, Any] = field(default_factory=dict)
     needs_running: bool = False
+    is_last_word: bool = False
 
 
 _COUNT: Final = {"state_class": "measurement", "suggested_display_precision": 0}
@@ -184,6 +188,31 @@ BRIDGE_COMPONENTS: Final = (
     Component("probe_all", "button", "", {
         "name": "Probe all now", "icon": "mdi:magnify-scan", **_DIAGNOSTIC,
     }),
+)  # fmt: skip
+
+OUTPOST_COMPONENTS: Final = (
+    Component("connected", "binary_sensor", "availability", {
+        "name": "Connected", "device_class": "connectivity",
+        "payload_on": "online", "payload_off": "offline", **_DIAGNOSTIC,
+    }),
+    Component("last_push", "sensor", "status", {
+        "name": "Last push", "device_class": "timestamp",
+        "value_template": _field("last_push_at"), **_DIAGNOSTIC,
+    }),
+    Component("pushes", "sensor", "status", {
+        "name": "Pushes", "icon": "mdi:cloud-upload", "state_class": "total_increasing",
+        "suggested_display_precision": 0, "value_template": _field("pushes"), **_DIAGNOSTIC,
+    }),
+    Component("models", "sensor", "status", {
+        "name": "Models", "icon": "mdi:brain", "value_template": _field("models"), **_COUNT,
+    }),
+    Component("problem", "binary_sensor", "status", {
+        "name": "Problem", "device_class": "problem", **_DIAGNOSTIC,
+        "value_template": "{{ 'ON' if value_json.reason | default(None) else 'OFF' }}",
+        "json_attributes_template":
+            "{{ {'reason': value_json.reason | default(None),"
+            " 'last_error': value_json.last_error | default(None)} | tojson }}",
+    }, is_last_word=True),
 )  # fmt: skip
 
 RETIRED_COMPONENTS: Final[Mapping[str, str]] = {}

@@ -24,11 +24,15 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message from the broker; `retain` is set on what was stored before we subscribed."""
+    """A message from the broker; `retain` is set on what was stored before we subscribed.
+
+    `expires_in_s` is what is left of its MQTT 5 message expiry, in seconds; None where it has none.
+    """
 
     topic: str
     payload: bytes
     retain: bool
+    expires_in_s: int | None = None
 
 
 SessionEvent = Connected | Disconnected | Received

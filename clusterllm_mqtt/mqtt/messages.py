@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from clusterllm_mqtt.models import (
     MAX_BYTES,
@@ -22,7 +22,7 @@ from clusterllm_mqtt.models import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterllm_mqtt.mqtt.topics import BridgeTopics
+    from clusterllm_mqtt.mqtt.topics import BridgeTopics, OutpostTopics
 
 ONLINE: Final = b"online"
 OFFLINE: Final = b"offline"
@@ -53,6 +53,35 @@ class BridgeFacts:
     last_error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class OutpostFacts:
+    """What an outpost tells of itself; figures are those of the last successful push.
+
+    `cloudbox` is host and port of the registry, `reason` a word and `last_error` a sentence for
+    what is wrong now, both empty when nothing is.
+    """
+
+    version: str
+    started_at: datetime
+    cloudbox: str
+    pushes: int = 0
+    last_push_at: datetime | None = None
+    models: int = 0
+    member_count: int = 0
+    max_model_bytes: int = 0
+    reason: str = ""
+    last_error: str = ""
+
+
+class _Speaker(Protocol):
+    """Whoever says that it lives."""
+
+    @property
+    def availability(self) -> str:
+        """The topic."""
+        ...
+
+
 def encode(value: object) -> bytes:
     """JSON as UTF-8; what cannot be encoded becomes a question mark."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -69,7 +98,7 @@ def clear_message(topic: str) -> Message:
     return Message(topic, b"")
 
 
-def availability_message(topics: BridgeTopics, *, online: bool) -> Message:
+def availability_message(topics: _Speaker, *, online: bool) -> Message:
     """Birth, heartbeat and (offline) will: same topic, same QoS, same retain."""
     if online:
         return Message(topics.availability, ONLINE, expiry_s=ONLINE_EXPIRY_S)
@@ -129,6 +158,23 @@ def status_message(
             "services": facts.mdns.services,
             "detail": facts.mdns.detail,
         },
+        "last_error": facts.last_error or None,
+    }
+    return Message(topics.status, encode(record))
+
+
+def outpost_status_message(topics: OutpostTopics, facts: OutpostFacts) -> Message:
+    """An outpost's own record."""
+    record = {
+        "version": facts.version,
+        "started_at": timestamp(facts.started_at),
+        "cloudbox": facts.cloudbox,
+        "pushes": facts.pushes,
+        "last_push_at": timestamp(facts.last_push_at) if facts.last_push_at else None,
+        "models": facts.models,
+        "member_count": facts.member_count,
+        "max_model_bytes": facts.max_model_bytes,
+        "reason": facts.reason or None,
         "last_error": facts.last_error or None,
     }
     return Message(topics.status, encode(record))

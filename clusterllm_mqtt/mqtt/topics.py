@@ -148,6 +148,84 @@ class BridgeTopics:
         return EndpointTopic(key, leaf)
 
 
+@dataclass(frozen=True, slots=True)
+class BridgeTopic:
+    """A parsed topic of some bridge that an outpost reads.
+
+    `leaf` is availability, status or info; `key` is the endpoint's, "" for the bridge's own.
+    """
+
+    bridge: str
+    leaf: str
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutpostTopics:
+    """The topics of one outpost, and what it reads of bridges; no `bridges` means all of them.
+
+    Raises:
+        ConfigError: `base`, `agent`, `discovery_prefix` or a bridge cannot be part of a topic.
+    """
+
+    base: str = "clusterllm"
+    agent: str = "home"
+    discovery_prefix: str = "homeassistant"
+    bridges: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what would make a topic that nobody can read back."""
+        if not BRIDGE_PATTERN.fullmatch(self.agent):
+            raise ConfigError(f"outpost agent {self.agent[:80]!r}: use 1 to 64 of a-z, 0-9 and -")
+        for bridge in self.bridges:
+            BridgeTopics(self.base, bridge, self.discovery_prefix)
+        check_topic_prefix("base topic", self.base)
+        check_topic_prefix("discovery prefix", self.discovery_prefix)
+
+    @property
+    def availability(self) -> str:
+        """`online` or `offline`; also the will."""
+        return f"{self.base}/outpost/{self.agent}/availability"
+
+    @property
+    def status(self) -> str:
+        """The outpost's own record."""
+        return f"{self.base}/outpost/{self.agent}/status"
+
+    @property
+    def discovery(self) -> str:
+        """Home Assistant's device discovery topic; no bridge may have the id `outpost`."""
+        return f"{self.discovery_prefix}/device/clusterllm_outpost_{self.agent}/config"
+
+    @property
+    def home_assistant_status(self) -> str:
+        """Home Assistant's birth and will topic."""
+        return f"{self.discovery_prefix}/status"
+
+    def bridge_filters(self) -> tuple[str, ...]:
+        """What an outpost reads; indexes first, since a broker that drops drops the last."""
+        bridges = self.bridges or ("+",)
+        leaves = ("status", "availability", "endpoint/+/info")
+        return tuple(f"{self.base}/bridge/{b}/{leaf}" for leaf in leaves for b in bridges)
+
+    def of_bridge(self, topic: BridgeTopic) -> str:
+        """The topic, spelled out."""
+        middle = f"/endpoint/{topic.key}" if topic.key else ""
+        return f"{self.base}/bridge/{topic.bridge}{middle}/{topic.leaf}"
+
+    def parse_bridge(self, topic: str) -> BridgeTopic | None:
+        """A topic that `bridge_filters` select, when its parts are what they should be."""
+        levels = topic.removeprefix(f"{self.base}/bridge/").split("/")
+        if len(levels) == 4 and levels[1] == "endpoint":  # noqa: PLR2004
+            parsed = BridgeTopic(levels[0], levels[3], levels[2])
+            is_ours = parsed.leaf == "info" and KEY_PATTERN.fullmatch(parsed.key) is not None
+        else:
+            parsed = BridgeTopic(levels[0], levels[-1])
+            is_ours = parsed.leaf in {"availability", "status"}
+        is_ours = is_ours and BRIDGE_PATTERN.fullmatch(parsed.bridge) is not None
+        return parsed if is_ours and topic == self.of_bridge(parsed) else None
+
+
 def check_topic_prefix(what: str, text: str) -> None:
     """Refuse a prefix that is empty, has wildcards or empty levels, or reaches into `$SYS`.
 
