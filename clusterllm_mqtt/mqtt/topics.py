@@ -56,7 +56,7 @@ class BridgeTopics:
 
     def __post_init__(self) -> None:
         """Refuse what would make a topic that nobody can read back."""
-        if not BRIDGE_PATTERN.fullmatch(self.bridge) or self.bridge in _RESERVED:
+        if not _is_bridge(self.bridge):
             raise ConfigError(
                 f"bridge id {self.bridge[:80]!r}: use 1 to 64 of a-z, 0-9 and -, not outpost"
             )
@@ -216,14 +216,19 @@ class OutpostTopics:
     def parse_bridge(self, topic: str) -> BridgeTopic | None:
         """A topic that `bridge_filters` select, when its parts are what they should be."""
         levels = topic.removeprefix(f"{self.base}/bridge/").split("/")
+        if not _is_bridge(levels[0]):
+            return None
         if len(levels) == 4 and levels[1] == "endpoint":  # noqa: PLR2004
             parsed = BridgeTopic(levels[0], levels[3], levels[2])
             is_ours = parsed.leaf == "info" and KEY_PATTERN.fullmatch(parsed.key) is not None
         else:
             parsed = BridgeTopic(levels[0], levels[-1])
             is_ours = parsed.leaf in {"availability", "status"}
-        is_ours = is_ours and BRIDGE_PATTERN.fullmatch(parsed.bridge) is not None
         return parsed if is_ours and topic == self.of_bridge(parsed) else None
+
+
+def _is_bridge(text: str) -> bool:
+    return BRIDGE_PATTERN.fullmatch(text) is not None and text not in _RESERVED
 
 
 def check_topic_prefix(what: str, text: str) -> None:

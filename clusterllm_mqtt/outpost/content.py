@@ -11,6 +11,7 @@ from clusterllm_mqtt.outpost.payload import (
     RegistryPushPayload,
     merge_models,
 )
+from clusterllm_mqtt.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +26,15 @@ class Content:
 
     models: tuple[RegistryModel, ...] = ()
     cluster: ClusterCapacity | None = None
+
+    def __str__(self) -> str:
+        count = len(self.models)
+        models = f"{count} model{'' if count == 1 else 's'}"
+        if self.cluster is None:
+            return f"{models}, no cluster"
+        of = self.cluster
+        size = f"{of.max_model_bytes / 2**30:.1f} GiB" if of.max_model_bytes else "unknown size"
+        return f"{models}, cluster {clean(of.backend, 40)} of {of.member_count}, {size}"
 
     def payload(self, agent: str, version: str, now: datetime) -> RegistryPushPayload:
         """What is pushed at this moment."""

@@ -140,7 +140,7 @@ def _seconds_from_now(retry_after: str) -> float | None:
         return float(retry_after[:9])
     try:
         moment = parsedate_to_datetime(retry_after)
-    except ValueError:
+    except (ValueError, TypeError, OverflowError):
         return None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max((aware - datetime.now(UTC)).total_seconds(), 0.0)
