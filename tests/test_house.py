@@ -35,7 +35,10 @@ PURE = [
     "mqtt/records.py",
     "mqtt/retained.py",
     "mqtt/topics.py",
+    "outpost/content.py",
     "outpost/payload.py",
+    "outpost/push_plan.py",
+    "outpost/roster.py",
 ]
 IMPURE_MODULES = {"asyncio", "logging", "os", "pathlib", "random", "socket", "threading", "time"}
 

@@ -126,6 +126,8 @@ class Reporter:
     async def _tell(self) -> None:
         """Publish what the broker has not got from this connection."""
         news = [m for m in self._desired() if self._sent.get(m.topic) != m.payload]
+        # before they are acknowledged: what arrives meanwhile may ask to say them once more
+        self._sent.update((message.topic, message.payload) for message in news)
         try:
             await self._session.publish(*news)
         except BrokerRefusedError as error:  # it would only refuse it again
@@ -133,9 +135,7 @@ class Reporter:
         except BrokerError as error:
             self._note(error)
             await asyncio.sleep(RETRY_S)
-            self._dirty.set()
-            return
-        self._sent.update((message.topic, message.payload) for message in news)
+            self._say_again()
 
     def _note(self, error: BrokerError) -> None:
         """Tell each trouble once a connection."""

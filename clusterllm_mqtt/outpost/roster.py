@@ -25,6 +25,7 @@ LEASE_S: Final = float(ONLINE_EXPIRY_S)
 GRACE_S: Final = 75.0
 """A bridge says `online` every 60 s."""
 
+_LAST_WORDS_S: Final = 2.0
 _EXPIRY_GRAIN_S: Final = 1.0
 _NEVER: Final = float("-inf")
 
@@ -53,12 +54,19 @@ class Roster:
     def __init__(self) -> None:
         self._bridges: dict[str, _Bridge] = {}
         self._heard_s: dict[str, float] = {}
+        self._went_s: dict[str, float] = {}
         self._awaited: dict[str, float] = {}
         self._lost_s = _NEVER
 
     def lost(self, now_s: float) -> None:
-        """The connection to the broker ended."""
-        self._awaited = dict.fromkeys(self.online(now_s), _NEVER) | self._awaited
+        """The connection to the broker ended.
+
+        One that stops tells the wills of everybody just before, ours not being the only connection
+        that it ends.
+        """
+        last_s = now_s - _LAST_WORDS_S
+        went = {name for name, went_s in self._went_s.items() if went_s > last_s}
+        self._awaited = dict.fromkeys(self.online(now_s) | went, _NEVER) | self._awaited
         self._lost_s = now_s
 
     def start_over(self, now_s: float) -> None:
@@ -100,10 +108,10 @@ class Roster:
         bridge = self._bridges[name]
         was_online = _is_online(bridge, now_s)
         bridge.online_s = said_s
-        if said_s == _NEVER:
-            self._heard_s.pop(name, None)
-        else:
+        if said_s != _NEVER:
             self._heard_s[name] = said_s
+        elif self._heard_s.pop(name, None) is not None:
+            self._went_s[name] = now_s
         is_news = said_s == _NEVER or said_s >= self._lost_s - _EXPIRY_GRAIN_S
         was_awaited = is_news and self._awaited.pop(name, None) is not None
         return was_awaited or was_online != _is_online(bridge, now_s)

@@ -236,6 +236,14 @@ def test_a_bridge_that_was_offline_before_is_not_waited_for() -> None:
     assert roster.missing(11.0) == ()
 
 
+def test_a_will_that_a_stopping_broker_told_last_is_not_the_bridges_end() -> None:
+    roster = of_home("a")
+    roster.saw(AVAILABILITY, b"offline", 9.9)
+    roster.lost(10.0)
+    roster.start_over(11.0)
+    assert roster.missing(11.0) == (AVAILABILITY,)
+
+
 def test_who_is_waited_for_is_waited_for_after_a_second_loss_too() -> None:
     roster = lost_and_back()
     roster.lost(12.0)
