@@ -124,17 +124,20 @@ def _add_advertise(commands: _Commands) -> None:
 
 def _add_status(commands: _Commands) -> None:
     text = "show what the broker holds; exit code 1 if something is down"
-    parser = _add(commands, "status", "retained:status", text)
+    parser = _add(commands, "status", "status:run", text)
     _add_file(parser)
     parser.add_argument("--json", action="store_true", help="print the records as JSON")
 
 
 def _add_clear(commands: _Commands) -> None:
     text = "remove this bridge's retained topics, and its devices from Home Assistant"
-    parser = _add(commands, "clear", "retained:clear", text)
+    parser = _add(commands, "clear", "clear:run", text)
     _add_file(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--force", action="store_true", help="even while the bridge is online")
+    parser.add_argument(
+        "--outpost", action="store_true", help="remove the outpost's topics instead of the bridge's"
+    )
 
 
 def _add_config(commands: _Commands) -> None:

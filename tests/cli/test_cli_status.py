@@ -14,7 +14,8 @@ from rig.mosquitto import Mosquitto, free_port
 from rig.program import COMMAND, call, run
 from rig.samples import at, configured, endpoint_state
 
-from clusterllm_mqtt.cli.retained import clearing_messages, read_report
+from clusterllm_mqtt.cli.clear import clearing_messages
+from clusterllm_mqtt.cli.status import read_report
 from clusterllm_mqtt.models import EndpointState, Info, MdnsHealth, ModelInfo, Reason, State
 from clusterllm_mqtt.mqtt.messages import BridgeFacts, availability_message
 from clusterllm_mqtt.mqtt.retained import desired_messages

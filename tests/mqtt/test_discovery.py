@@ -26,22 +26,35 @@ from clusterllm_mqtt.models import (
     State,
     Transition,
 )
-from clusterllm_mqtt.mqtt.discovery import _device, bridge_discovery, endpoint_discovery
-from clusterllm_mqtt.mqtt.entities import BRIDGE_COMPONENTS, ENDPOINT_COMPONENTS, Component
+from clusterllm_mqtt.mqtt.discovery import (
+    _device,
+    bridge_discovery,
+    endpoint_discovery,
+    outpost_discovery,
+)
+from clusterllm_mqtt.mqtt.entities import (
+    BRIDGE_COMPONENTS,
+    ENDPOINT_COMPONENTS,
+    OUTPOST_COMPONENTS,
+    Component,
+)
 from clusterllm_mqtt.mqtt.messages import (
     BridgeFacts,
+    OutpostFacts,
     encode,
     event_message,
     info_message,
+    outpost_status_message,
     probe_message,
     status_message,
 )
-from clusterllm_mqtt.mqtt.topics import BridgeTopics
+from clusterllm_mqtt.mqtt.topics import BridgeTopics, OutpostTopics
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 TOPICS = BridgeTopics()
+OUTPOST = OutpostTopics()
 DOCS = Path(__file__).parents[2] / "docs" / "home-assistant.md"
 RECORDER_LIMIT = 16_384
 """Bytes of attributes that Home Assistant's recorder stores."""
@@ -71,6 +84,11 @@ def device(endpoint: Endpoint, backend: str = "llamacpp") -> dict[str, Any]:
 
 def bridge() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(bridge_discovery(TOPICS).payload)
+    return found
+
+
+def outpost() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(outpost_discovery(OUTPOST).payload)
     return found
 
 
@@ -108,7 +126,13 @@ def test_the_device_of_the_bridge(snapshot_json: SnapshotAssertion) -> None:
     assert bridge() == snapshot_json
 
 
-@pytest.mark.parametrize("payload", [device(configured()), device(browsed(), ""), bridge()])
+def test_the_device_of_an_outpost(snapshot_json: SnapshotAssertion) -> None:
+    assert outpost() == snapshot_json
+
+
+@pytest.mark.parametrize(
+    "payload", [device(configured()), device(browsed(), ""), bridge(), outpost()]
+)
 def test_the_schema_that_every_supported_release_knows(payload: dict[str, Any]) -> None:
     assert set(payload) <= DEVICE_LEVEL
     assert set(payload["device"]) <= DEVICE_KEYS
@@ -334,7 +358,29 @@ def test_every_value_of_the_bridge_renders() -> None:
                 json.loads(render(component["json_attributes_template"], payload))
 
 
-@pytest.mark.parametrize("component", [*ENDPOINT_COMPONENTS, *BRIDGE_COMPONENTS])
+def test_every_value_of_an_outpost_renders() -> None:
+    facts = OutpostFacts("1", at(0), "cloudbox.example.org")
+    for payload in (outpost_status_message(OUTPOST, facts).payload, b"{}"):
+        for name, component in outpost()["components"].items():
+            if component["state_topic"] == OUTPOST.status:
+                assert render(component["value_template"], payload), name
+
+
+def test_an_outposts_problem_stays_readable_when_it_ended() -> None:
+    components = outpost()["components"]
+    assert "availability" not in components["problem"]
+    assert "availability" not in components["connected"]
+    assert components["pushes"]["availability"] == [{"topic": OUTPOST.availability}]
+    facts = OutpostFacts("1", at(0), "cloudbox", reason="unauthorized", last_error="HTTP 401")
+    payload = outpost_status_message(OUTPOST, facts).payload
+    assert render(components["problem"]["value_template"], payload) == "ON"
+    shown = json.loads(render(components["problem"]["json_attributes_template"], payload))
+    assert shown == {"reason": "unauthorized", "last_error": "HTTP 401"}
+
+
+@pytest.mark.parametrize(
+    "component", [*ENDPOINT_COMPONENTS, *BRIDGE_COMPONENTS, *OUTPOST_COMPONENTS]
+)
 def test_every_entity_and_trigger_is_documented(component: Component) -> None:
     documentation = DOCS.read_text(encoding="utf-8")
     name = component.keys.get("name") or component.keys["type"]

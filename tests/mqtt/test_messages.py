@@ -30,10 +30,12 @@ from clusterllm_mqtt.models import (
 from clusterllm_mqtt.mqtt.messages import (
     BridgeFacts,
     Message,
+    OutpostFacts,
     availability_message,
     encode,
     event_message,
     info_message,
+    outpost_status_message,
     probe_message,
     status_message,
     timestamp,
@@ -45,7 +47,7 @@ from clusterllm_mqtt.mqtt.records import (
     read_recalled,
     read_record,
 )
-from clusterllm_mqtt.mqtt.topics import BridgeTopics
+from clusterllm_mqtt.mqtt.topics import BridgeTopics, OutpostTopics
 
 TOPICS = BridgeTopics()
 DOCS = Path(__file__).parents[2] / "docs" / "topics.md"
@@ -306,11 +308,13 @@ def test_the_documented_payloads_are_what_is_published() -> None:
         models=(ModelInfo("qwen3-4b"), ModelInfo("/models/llama.gguf", 4_800_000_000)),
     )
     state = endpoint_state(configured("Big box"), info)
+    outpost = OutpostFacts("1.2.3", at(0), "cloudbox.example.org", 3, at(600), 2, 2, 60 * 2**30)
     published = (
         info_message(TOPICS, state),
         probe_message(TOPICS, state),
         event_message(TOPICS, Transition(state.endpoint.key, EventType.MEMBERS_CHANGED, 3, 2)),
         status_message(TOPICS, FACTS, [state]),
+        outpost_status_message(OutpostTopics(), outpost),
     )
     blocks = re.findall(r"\n`(\S+)`\n\n```json\n([^`]*)```", DOCS.read_text("utf-8"))
     assert {topic: encode(json.loads(text)) for topic, text in blocks} == {

@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterllm_mqtt.errors import ConfigError
-from clusterllm_mqtt.mqtt.topics import KEY_PATTERN, BridgeTopics, EndpointTopic, endpoint_key, slug
+from clusterllm_mqtt.mqtt.topics import (
+    KEY_PATTERN,
+    BridgeTopic,
+    BridgeTopics,
+    EndpointTopic,
+    OutpostTopics,
+    endpoint_key,
+    slug,
+)
 
 TOPICS = BridgeTopics()
+OUTPOST = OutpostTopics()
 keys = st.from_regex(KEY_PATTERN, fullmatch=True)
 names = st.text(max_size=80)
 
@@ -41,6 +50,9 @@ def test_every_topic_is_documented() -> None:
         TOPICS.bridge_discovery,
         TOPICS.discovery("<key>"),
         *(build("<key>") for build in built),
+        OUTPOST.availability,
+        OUTPOST.status,
+        OUTPOST.discovery,
     }
 
 
@@ -140,3 +152,43 @@ def test_a_prefix_that_makes_no_topic_is_refused(text: str) -> None:
         BridgeTopics(base=text)
     with pytest.raises(ConfigError, match="discovery prefix"):
         BridgeTopics(discovery_prefix=text)
+
+
+def test_what_an_outpost_reads_starts_with_the_indexes() -> None:
+    assert OUTPOST.bridge_filters() == (
+        "clusterllm/bridge/+/status",
+        "clusterllm/bridge/+/availability",
+        "clusterllm/bridge/+/endpoint/+/info",
+    )
+    assert OutpostTopics("a/b", bridges=("x", "y")).bridge_filters()[:3] == (
+        "a/b/bridge/x/status",
+        "a/b/bridge/y/status",
+        "a/b/bridge/x/availability",
+    )
+
+
+@given(st.sampled_from(["home", "a-1"]), keys)
+def test_an_outpost_reads_back_what_bridges_publish(bridge: str, key: str) -> None:
+    topics = BridgeTopics(bridge=bridge)
+    for topic, parsed in (
+        (topics.availability, BridgeTopic(bridge, "availability")),
+        (topics.status, BridgeTopic(bridge, "status")),
+        (topics.info(key), BridgeTopic(bridge, "info", key)),
+    ):
+        assert OUTPOST.parse_bridge(topic) == parsed
+        assert OUTPOST.of_bridge(parsed) == topic
+    assert OUTPOST.parse_bridge(topics.probe(key)) is None
+
+
+@given(st.text())
+def test_any_other_topic_is_none_of_a_bridge(topic: str) -> None:
+    parsed = OUTPOST.parse_bridge(topic)
+    assert parsed is None or OUTPOST.of_bridge(parsed) == topic
+
+
+@pytest.mark.parametrize("name", ["", "Home", "a_b", "a/b", "+", "x" * 65, "hölle"])
+def test_an_outpost_or_bridge_that_makes_no_topic_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="use 1 to 64 of a-z, 0-9 and -"):
+        OutpostTopics(agent=name)
+    with pytest.raises(ConfigError, match="use 1 to 64 of a-z, 0-9 and -"):
+        OutpostTopics(bridges=(name,))

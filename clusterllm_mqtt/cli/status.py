@@ -1,4 +1,4 @@
-"""`status` and `clear`: what a broker holds for a bridge."""
+"""`status`: what a broker holds for a bridge."""
 
 from __future__ import annotations
 
@@ -6,38 +6,31 @@ import asyncio
 import contextlib
 import json
 import sys
-import uuid
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from clusterllm_mqtt.cli.figures import ago
+from clusterllm_mqtt.cli.reading import reading
 from clusterllm_mqtt.cli.render import Row, endpoint_table
 from clusterllm_mqtt.cli.streams import say
 from clusterllm_mqtt.config import Settings, load_settings
-from clusterllm_mqtt.config_broker import reachable_broker
 from clusterllm_mqtt.config_values import bridge_topics
-from clusterllm_mqtt.errors import BrokerUnavailableError, ConfigError, RecordError
+from clusterllm_mqtt.errors import RecordError
 from clusterllm_mqtt.models import State
-from clusterllm_mqtt.mqtt.events import Connected, Received
-from clusterllm_mqtt.mqtt.messages import ONLINE, clear_message
+from clusterllm_mqtt.mqtt.messages import ONLINE
 from clusterllm_mqtt.mqtt.records import info_from_wire, read_recalled, read_record
-from clusterllm_mqtt.mqtt.retained import diff, indexed_topics
-from clusterllm_mqtt.mqtt.session import Session
-from clusterllm_mqtt.mqtt.snapshot import Snapshot
+from clusterllm_mqtt.mqtt.retained import indexed_topics
 from clusterllm_mqtt.text import clean
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
 
-    from clusterllm_mqtt.mqtt.messages import Message
     from clusterllm_mqtt.mqtt.topics import BridgeTopics
 
 SILENT_S: Final = 900.0
-CONNECT_TIMEOUT_S: Final = 5.0
 _PIPE_WIDTH: Final = 160
 
 
@@ -66,7 +59,7 @@ class Report:
         return self.is_online and all_run and not self.unreadable
 
 
-def status(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print a table, trouble first; 1 when the bridge or an endpoint is down."""
     settings = load_settings(args.file)
     topics = bridge_topics(settings)
@@ -155,76 +148,7 @@ def _record_or_none(payload: bytes) -> dict[str, Any] | None:
         return None
 
 
-def clear(args: argparse.Namespace) -> int:
-    """Remove every retained topic of a bridge that is offline."""
-    settings = load_settings(args.file)
-    topics = bridge_topics(settings)
-    if not args.yes and not _confirmed(f"remove all retained topics of bridge {topics.bridge}?"):
-        return 1
-    count = asyncio.run(_clear(settings, topics, force=args.force))
-    print(f"bridge {topics.bridge}: {count} topics cleared")
-    return 0
-
-
-def _confirmed(question: str) -> bool:
-    if not sys.stdin.isatty():
-        raise ConfigError(f"{question} Say so with --yes")
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
-
-
-async def _clear(settings: Settings, topics: BridgeTopics, *, force: bool) -> int:
-    async with _snapshot(settings, topics) as (session, snapshot):
-        held = snapshot.held
-        if read_report(topics, held, now=datetime.now(UTC)).is_online and not force:
-            raise ConfigError(
-                f"bridge {topics.bridge} is online and would publish everything again; "
-                "stop it first, or use --force"
-            )
-        messages = clearing_messages(topics, held)
-        await session.publish(*messages)
-        return len(messages)
-
-
-def clearing_messages(topics: BridgeTopics, held: Mapping[str, bytes]) -> list[Message]:
-    """What removes a bridge from its broker, Home Assistant's devices first."""
-    known = dict.fromkeys(held.keys() | indexed_topics(topics, held), b"")
-    own = [topic for topic in (topics.status, topics.availability) if topic in held]
-    return diff(topics, {}, known) + [clear_message(topic) for topic in own]
-
-
 async def _read(settings: Settings, topics: BridgeTopics) -> dict[str, bytes]:
-    async with _snapshot(settings, topics) as (_, snapshot):
+    expected = partial(indexed_topics, topics)
+    async with reading(settings, topics.own_filters(), expected) as (_, snapshot):
         return snapshot.held
-
-
-@asynccontextmanager
-async def _snapshot(
-    settings: Settings, topics: BridgeTopics
-) -> AsyncIterator[tuple[Session, Snapshot]]:
-    """Everything that a broker retains for a bridge, and the session to act on it.
-
-    Raises:
-        BrokerError: the broker refuses us, or cannot be reached within 5 s.
-    """
-    options = reachable_broker(settings.mqtt)
-    snapshot = Snapshot(topics.own_filters(), partial(indexed_topics, topics))
-    async with Session(options, client_id=f"clusterllm-cli-{uuid.uuid4().hex[:12]}") as session:
-        events = session.events()
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                while not isinstance(await anext(events), Connected):
-                    pass
-        except TimeoutError:
-            raise BrokerUnavailableError(f"{options}: no connection; is the broker up?") from None
-        feeding = asyncio.create_task(_feed(events, snapshot), name="feed snapshot")
-        try:
-            await snapshot.read(session)
-            yield session, snapshot
-        finally:
-            feeding.cancel()
-
-
-async def _feed(events: AsyncIterator[object], snapshot: Snapshot) -> None:
-    async for event in events:
-        if isinstance(event, Received):
-            snapshot.saw(event.topic, event.payload)
