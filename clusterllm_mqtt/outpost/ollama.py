@@ -1,30 +1,218 @@
-"""Placeholder until the real one is written."""
+"""The models of the Ollama beside an outpost: asks it, with httpx, and looks again and again.
+
+One GET of the list, and for each digest that is new one POST that reads metadata; nothing is loaded
+or woken. Models that Ollama's cloud serves are left out: this home does not have them.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import json
+import logging
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import urlsplit
+
+from clusterllm_mqtt.errors import LocalModelsError, ProbeError, RecordError
+from clusterllm_mqtt.http_client import MAX_BODY, new_request, read_body
+from clusterllm_mqtt.http_failures import as_probe_errors
+from clusterllm_mqtt.outpost.ollama_models import read_show, read_tags, registry_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import httpx
 
+    from clusterllm_mqtt.outpost.ollama_models import Details, Tag
     from clusterllm_mqtt.outpost.payload import RegistryModel
+
+REQUEST_S: Final = 2.0
+CALL_S: Final = 10.0
+MAX_SHOWS: Final = 64
+"""In one call; the next one goes on with the rest."""
+
+EVERY_S: Final = 30.0
+AGAIN_S: Final = 1.0
+_DOUBLINGS: Final = 16
+_OK: Final = 200
+_REDIRECT: Final = range(300, 400)
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Ollama:
-    """Placeholder."""
+    """One Ollama, by its base URL; requests go to this origin only, without any key.
 
-    def __init__(self, client: httpx.AsyncClient, url: str) -> None: ...
+    `request_s` is for one request with its answer, `call_s` for all of a call.
+    """
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        url: str,
+        *,
+        request_s: float = REQUEST_S,
+        call_s: float = CALL_S,
+    ) -> None:
+        self._client = client
+        self._url = url.rstrip("/")
+        self._request_s = request_s
+        self._call_s = call_s
+        self._details: dict[str, Details] = {}
+        self._tries: Counter[str] = Counter()
+
+    async def models(self) -> tuple[RegistryModel, ...]:
+        """The models that are here now, by name; what a failed show would have told is unknown.
+
+        Raises:
+            LocalModelsError: there is no list; the text is for people.
+        """
+        ends_s = _now_s() + self._call_s
+        tags = [tag for tag in await self._tags(ends_s) if not tag.is_remote]
+        self._forget_all_but({tag.digest for tag in tags})
+        await self._show_new(tags, ends_s)
+        models = (registry_model(tag, self._details.get(tag.digest)) for tag in tags)
+        return tuple(sorted(models, key=lambda model: model.name))
+
+    async def _tags(self, ends_s: float) -> tuple[Tag, ...]:
+        body = await self._answer("GET", "/api/tags", ends_s)
+        try:
+            return read_tags(body)
+        except RecordError as error:
+            raise self._error(f"{error}; is this an Ollama?") from None
+
+    def _forget_all_but(self, digests: set[str]) -> None:
+        self._details = {d: self._details[d] for d in digests & self._details.keys()}
+        self._tries = Counter({d: self._tries[d] for d in digests & self._tries.keys()})
+
+    async def _show_new(self, tags: Sequence[Tag], ends_s: float) -> None:
+        """One after the other, the least tried first: shows that fail must not starve the rest."""
+        names: dict[str, str] = {}
+        for tag in tags:
+            if tag.is_showable and tag.digest not in self._details:
+                names.setdefault(tag.digest, tag.name)
+        new = sorted(names, key=lambda digest: self._tries[digest])
+        for digest in new[:MAX_SHOWS]:
+            if _now_s() >= ends_s:
+                break
+            self._tries[digest] += 1
+            question = json.dumps({"model": names[digest]}).encode()
+            with suppress(LocalModelsError, RecordError):
+                body = await self._answer("POST", "/api/show", ends_s, question)
+                self._details[digest] = read_show(body)
+
+    async def _answer(self, method: str, path: str, ends_s: float, payload: bytes = b"") -> bytes:
+        """The body of a 200.
+
+        Raises:
+            LocalModelsError: anything else, or a body larger than `MAX_BODY`.
+        """
+        ends_s = min(ends_s, _now_s() + self._request_s)
+        try:
+            status, body = await self._exchange(method, self._url + path, ends_s, payload)
+        except ProbeError as error:
+            raise self._error(str(error)) from None
+        if status in _REDIRECT:
+            remedy = "set outpost.ollama_url to where it really is; redirects are not followed"
+            raise self._error(f"HTTP {status}; {remedy}")
+        if status != _OK:
+            raise self._error(f"HTTP {status}; is this an Ollama, and does it let us ask?")
+        if len(body) >= MAX_BODY:
+            raise self._error(f"its answer is larger than {MAX_BODY} bytes")
+        return body
+
+    async def _exchange(
+        self, method: str, url: str, ends_s: float, payload: bytes
+    ) -> tuple[int, bytes]:
+        with as_probe_errors():
+            request = new_request(method, url, left_s=ends_s - _now_s(), json=payload)
+            async with asyncio.timeout_at(ends_s):
+                response = await self._client.send(
+                    request, stream=True, auth=None, follow_redirects=False
+                )
+        body = b""
+        try:
+            if response.status_code == _OK:
+                with as_probe_errors():
+                    async with asyncio.timeout_at(ends_s):
+                        body = await read_body(response)
+        finally:
+            await response.aclose()
+        return response.status_code, body
+
+    def _error(self, text: str) -> LocalModelsError:
+        host = urlsplit(self._url).netloc.rpartition("@")[2]
+        return LocalModelsError(f"local models of {host}: {text}")
+
+
+class ModelSource(Protocol):
+    """What `LocalModels` needs of an Ollama."""
+
+    async def models(self) -> tuple[RegistryModel, ...]:
+        """All of them; raises `LocalModelsError`."""
+        ...
 
 
 class LocalModels:
-    """Placeholder."""
+    """`run` until cancelled; `models` and `trouble` are what is known meanwhile.
 
-    models: tuple[RegistryModel, ...] | None = None
-    trouble: str = ""
+    `models` is None before the first look. `changed` is called whenever one of the two is another.
+    """
 
-    def __init__(self, ollama: Ollama, changed: Callable[[], None]) -> None: ...
+    def __init__(
+        self,
+        ollama: ModelSource,
+        changed: Callable[[], None],
+        *,
+        every_s: float = EVERY_S,
+        again_s: float = AGAIN_S,
+    ) -> None:
+        self._ollama = ollama
+        self._changed = changed
+        self._every_s = every_s
+        self._again_s = again_s
+        self._failures = 0
+        self.models: tuple[RegistryModel, ...] | None = None
+        self.trouble = ""
 
     async def run(self) -> None:
-        """Do nothing."""
+        """Look every `every_s`.
+
+        One failure changes nothing; with the second in a row there are no models any more, and the
+        pauses double from `again_s` to `every_s`, so that a restart is seen soon.
+        """
+        while True:
+            pause_s = await self._look()
+            await asyncio.sleep(pause_s)
+
+    async def _look(self) -> float:
+        """Ask once; in how many seconds to ask again."""
+        try:
+            models = await self._ollama.models()
+        except LocalModelsError as error:
+            self._failures += 1
+            if self._failures > 1:
+                self._lose(str(error))
+            doublings = min(self._failures - 1, _DOUBLINGS)
+            return min(self._again_s * 2.0**doublings, self._every_s)
+        self._failures = 0
+        if self.trouble:
+            _LOGGER.info("local models: listed again")
+        self._become(models, "")
+        return self._every_s
+
+    def _lose(self, trouble: str) -> None:
+        if not self.trouble:
+            _LOGGER.warning("%s; pushing without them", trouble)
+        self._become((), trouble)
+
+    def _become(self, models: tuple[RegistryModel, ...], trouble: str) -> None:
+        before = self.models, self.trouble
+        self.models, self.trouble = models, trouble
+        if before != (models, trouble):
+            self._changed()
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
