@@ -88,8 +88,7 @@ def _yaml_sentence(error: Exception) -> str:
 
 def _read_text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_FILE + 1)
+        raw = _read_bytes(path, _MAX_FILE + 1)
         text = raw.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; check the path and its permissions") from None
@@ -100,6 +99,14 @@ def _read_text(path: Path) -> str:
     return text
 
 
+def _read_bytes(path: Path, limit: int) -> bytes:
+    """At most `limit` bytes; a pipe that nobody has open for writing is empty, not a long wait."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(limit)
+
+
 def read_secret(path: Path, what: str) -> SecretStr:
     """The content of a secret file, without the line break at its end.
 
@@ -107,8 +114,7 @@ def read_secret(path: Path, what: str) -> SecretStr:
         ConfigError: it cannot be read, is empty or is no text; `what` names the setting.
     """
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_SECRET + 1)
+        raw = _read_bytes(path, _MAX_SECRET + 1)
         text = raw.decode().rstrip("\r\n")
     except OSError as error:
         text = f"{what} {path}: {error.strerror}; check the path and its permissions"

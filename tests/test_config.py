@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -287,3 +289,18 @@ def test_an_ipv6_broker_is_fine(tmp_path: Path) -> None:
 def test_a_secret_without_end_is_refused() -> None:
     with pytest.raises(ConfigError, match="64 KiB"):
         read_secret(Path("/dev/zero"), "k")
+
+
+def test_a_pipe_that_nobody_writes_to_is_an_empty_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match="is empty; write the secret into it"):
+        read_secret(pipe, "mqtt.password_file")
+    assert load_settings(pipe, {}) == Settings()
+
+
+def test_a_secret_may_come_through_a_pipe_and_take_its_time() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 0.2; echo sesame"], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        path = Path(f"/dev/fd/{writer.stdout.fileno()}")
+        assert read_secret(path, "x").get_secret_value() == "sesame"

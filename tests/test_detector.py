@@ -212,3 +212,10 @@ async def test_the_label_llamacpp_stays_on_another_servers_models() -> None:
         found = await Detector(Config(stub.url, backend="llamacpp")).probe()
     assert (found.info.backend, found.identified) == ("llamacpp", False)
     assert [model.name for model in found.info.models] == ["m"]
+
+
+async def test_a_key_that_nobody_accepts_is_told_as_such() -> None:
+    async with StubEndpoint({"default": {"status": 401}}) as stub:
+        detection = await Detector(Config(stub.url, "wrong")).probe()
+    assert detection.reason is Reason.UNAUTHORIZED
+    assert "the key is not accepted; check api_key" in detection.detail

@@ -145,7 +145,8 @@ def trouble_of(answer: http.Answer, path: str, *, keyed: bool = False) -> Troubl
     if status in _SAID:
         reason, without_key, with_key = _SAID[status]
         text = with_key if keyed else without_key
-        return Trouble(reason, f"{path}: {text}", is_outage=reason is Reason.RATE_LIMITED)
+        is_outage = reason is Reason.RATE_LIMITED
+        return Trouble(reason, f"{path}: {text}", is_outage=is_outage, keyed=keyed)
     if answer.fault:
         return Trouble(answer.fault.reason, f"{path}: {answer.fault}", is_outage=True)
     if status >= 500 and status != 501:  # noqa: PLR2004  # 501: llama.cpp's "switched off"

@@ -26,12 +26,14 @@ _DEFINITE: Final = frozenset({Reason.LOADING, Reason.UNAUTHORIZED, Reason.FORBID
 class Trouble:
     """Why something is not known; `detail` is one sentence for people.
 
-    `is_outage` when nothing was said about it at all: no answer, a 5xx, or "not now".
+    `is_outage` when nothing was said about it at all: no answer, a 5xx, or "not now". `keyed` when
+    it is the answer to the key.
     """
 
     reason: Reason
     detail: str
     is_outage: bool = False
+    keyed: bool = False
 
     @property
     def is_passing(self) -> bool:
@@ -40,9 +42,13 @@ class Trouble:
 
 
 def worst(troubles: Iterable[Trouble | None]) -> Trouble | None:
-    """The trouble that people should hear of."""
+    """The trouble that people should hear of; what the key met says more than what none met."""
     return min(
         (trouble for trouble in troubles if trouble is not None),
-        key=lambda t: _SEVERITY.index(t.reason) if t.reason in _SEVERITY else len(_SEVERITY),
+        key=lambda t: (_severity(t.reason), not t.keyed),
         default=None,
     )
+
+
+def _severity(reason: Reason) -> int:
+    return _SEVERITY.index(reason) if reason in _SEVERITY else len(_SEVERITY)
