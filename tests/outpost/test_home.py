@@ -43,6 +43,7 @@ class Home:
     stack: contextlib.AsyncExitStack
     llama_port: int = field(default_factory=free_port)
     parts: dict[str, contextlib.AsyncExitStack] = field(default_factory=dict)
+    programs: dict[str, Program] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """The parts that are more than a process."""
@@ -65,7 +66,8 @@ class Home:
                 server = llama_server(self.model, port=self.llama_port, wait_until="ready")
                 self.llama = await stack.enter_async_context(server)
             case _:
-                await stack.enter_async_context(Program(part, environ=self._environ()))
+                program = Program(part, environ=self._environ())
+                self.programs[part] = await stack.enter_async_context(program)
 
     async def kill(self, part: str) -> None:
         """End it with SIGKILL."""
@@ -173,3 +175,20 @@ async def test_an_endpoint_that_dies_while_the_broker_is_away_is_not_told_for_tr
         assert time.monotonic() < deadline_s
         await asyncio.sleep(0.1)
     assert True not in home.pushed_between(died, now())
+
+
+async def test_a_bridge_that_is_slow_to_come_back_to_a_broker_that_forgot_it_is_waited_for(
+    home: Home,
+) -> None:
+    for part in PARTS:
+        await home.start(part)
+    await home.converges()
+    begin = now()
+    await home.kill("broker")
+    home.programs["bridge"].process.send_signal(signal.SIGSTOP)
+    await home.start("broker")
+    await asyncio.sleep(6)
+    assert home.pushed_between(begin, now()) == []
+    home.programs["bridge"].process.send_signal(signal.SIGCONT)
+    await home.converges()
+    assert False not in home.pushed_between(begin, now())

@@ -166,6 +166,51 @@ async def test_a_thousand_changes_in_a_second_are_at_most_three_pushes(
     assert len(registry.requests) <= 3
 
 
+# local models
+
+
+async def test_local_models_are_the_base_and_the_cluster_is_merged_into_them(
+    mosquitto: Mosquitto,
+) -> None:
+    tags = {"models": [{"name": "m", "digest": "d", "size": 7}, {"name": "z", "digest": "e"}]}
+    routes = {
+        "/api/tags": {"status": 200, "body": json.dumps(tags)},
+        "/api/show": {"status": 200, "body": '{"capabilities": ["tools"]}'},
+    }
+    async with (
+        Registry(OK) as registry,
+        StubEndpoint({"routes": routes}) as ollama,
+        a_home(mosquitto) as home,
+    ):
+        await home.tell(a=running("m", "n"))
+        async with outpost(mosquitto, registry, ollama_url=ollama.url):
+            await eventually(lambda: registry.has("m", "n", "z"))
+    assert len(registry.requests) == 1, "the first push waits for the first look"
+    assert registry.last["models"] == [
+        {"name": "m", "digest": "d", "size": 7, "capabilities": ["tools"]},
+        {"name": "n"},
+        {"name": "z", "digest": "e", "capabilities": ["tools"]},
+    ]
+    asked = [(request.method, request.target) for request in ollama.requests]
+    assert asked == [("GET", "/api/tags"), ("POST", "/api/show"), ("POST", "/api/show")]
+    assert all(request.authorization is None for request in ollama.requests)
+
+
+async def test_without_its_ollama_the_cluster_is_pushed_and_the_trouble_told(
+    mosquitto: Mosquitto,
+) -> None:
+    async with (
+        Registry(OK) as registry,
+        StubEndpoint({"accept": "closed"}) as ollama,
+        a_home(mosquitto) as home,
+    ):
+        await home.tell(a=running("m"))
+        async with outpost(mosquitto, registry, ollama_url=ollama.url):
+            await eventually(lambda: registry.has("m"))
+            await eventually(lambda: own(mosquitto).get("reason") == "local_models")
+            assert ollama.host_port in own(mosquitto)["last_error"]
+
+
 # what the registry answers
 
 
