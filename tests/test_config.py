@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from clusterllm_mqtt.config import Settings, load_settings
-from clusterllm_mqtt.config_broker import broker_options
-from clusterllm_mqtt.config_reference import INFO_SCHEMA, markdown
-from clusterllm_mqtt.config_source import read_secret
-from clusterllm_mqtt.config_values import bridge_options, endpoints, state_folder
+from clusterllm_mqtt.config.bridge import bridge_options, endpoints, state_folder
+from clusterllm_mqtt.config.broker import broker_options
+from clusterllm_mqtt.config.reference import INFO_SCHEMA, markdown
+from clusterllm_mqtt.config.settings import Settings, load_settings
+from clusterllm_mqtt.config.source import read_secret
 from clusterllm_mqtt.errors import ConfigError
 from clusterllm_mqtt.models import Source
 from clusterllm_mqtt.mqtt.broker_options import BrokerOptions

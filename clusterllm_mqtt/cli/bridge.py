@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from clusterllm_mqtt.bridge import Bridge, BridgeOptions
 from clusterllm_mqtt.cli.signals import until_signal
-from clusterllm_mqtt.config import Settings, load_settings
-from clusterllm_mqtt.config_broker import broker_options
-from clusterllm_mqtt.config_values import bridge_options, state_folder
+from clusterllm_mqtt.config.bridge import bridge_options, state_folder
+from clusterllm_mqtt.config.broker import broker_options
+from clusterllm_mqtt.config.settings import Settings, load_settings
 from clusterllm_mqtt.mqtt.broker import PORT, PrivateBroker
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterllm_mqtt.cli.streams import say
-from clusterllm_mqtt.config import load_settings
-from clusterllm_mqtt.config_values import mdns_options
+from clusterllm_mqtt.config.bridge import mdns_options
+from clusterllm_mqtt.config.settings import load_settings
 from clusterllm_mqtt.errors import MdnsError
 from clusterllm_mqtt.mdns.browser import Browser, MdnsOptions
 from clusterllm_mqtt.models import EndpointFound, EndpointLost, MdnsHealth, MdnsState

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from clusterllm_mqtt.cli.reading import reading
 from clusterllm_mqtt.cli.status import read_report
-from clusterllm_mqtt.config import Settings, load_settings
-from clusterllm_mqtt.config_outpost import outpost_topics
-from clusterllm_mqtt.config_values import bridge_topics
+from clusterllm_mqtt.config.bridge import bridge_topics
+from clusterllm_mqtt.config.outpost import outpost_topics
+from clusterllm_mqtt.config.settings import Settings, load_settings
 from clusterllm_mqtt.errors import ConfigError
 from clusterllm_mqtt.mqtt.messages import ONLINE, clear_message
 from clusterllm_mqtt.mqtt.retained import diff, indexed_topics

@@ -7,8 +7,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from clusterllm_mqtt.cli.signals import until_signal
-from clusterllm_mqtt.config import load_settings
-from clusterllm_mqtt.config_outpost import outpost_options
+from clusterllm_mqtt.config.outpost import outpost_options
+from clusterllm_mqtt.config.settings import load_settings
 from clusterllm_mqtt.outpost.runner import Outpost
 
 if TYPE_CHECKING:

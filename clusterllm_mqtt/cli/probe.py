@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from clusterllm_mqtt.cli.figures import model_names, size
-from clusterllm_mqtt.config_source import read_secret
+from clusterllm_mqtt.config.source import read_secret
 from clusterllm_mqtt.detector import Detector
 from clusterllm_mqtt.endpoint_url import check_endpoint_url
 from clusterllm_mqtt.http_client import new_client

@@ -7,7 +7,7 @@ import uuid
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from clusterllm_mqtt.config_broker import reachable_broker
+from clusterllm_mqtt.config.broker import reachable_broker
 from clusterllm_mqtt.errors import BrokerUnavailableError
 from clusterllm_mqtt.mqtt.events import Connected, Received
 from clusterllm_mqtt.mqtt.session import Session
@@ -16,7 +16,7 @@ from clusterllm_mqtt.mqtt.snapshot import Snapshot
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-    from clusterllm_mqtt.config import Settings
+    from clusterllm_mqtt.config.settings import Settings
 
 CONNECT_TIMEOUT_S: Final = 5.0
 

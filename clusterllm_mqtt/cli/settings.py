@@ -6,11 +6,11 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from clusterllm_mqtt.config import Settings, load_settings
-from clusterllm_mqtt.config_broker import broker_options
-from clusterllm_mqtt.config_outpost import outpost_options
-from clusterllm_mqtt.config_reference import INFO_SCHEMA, markdown
-from clusterllm_mqtt.config_values import bridge_options
+from clusterllm_mqtt.config.bridge import bridge_options
+from clusterllm_mqtt.config.broker import broker_options
+from clusterllm_mqtt.config.outpost import outpost_options
+from clusterllm_mqtt.config.reference import INFO_SCHEMA, markdown
+from clusterllm_mqtt.config.settings import Settings, load_settings
 from clusterllm_mqtt.http_client import new_client
 from clusterllm_mqtt.mqtt.broker_options import tls_context
 

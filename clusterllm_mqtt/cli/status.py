@@ -15,8 +15,8 @@ from clusterllm_mqtt.cli.figures import ago
 from clusterllm_mqtt.cli.reading import reading
 from clusterllm_mqtt.cli.render import Row, endpoint_table
 from clusterllm_mqtt.cli.streams import say
-from clusterllm_mqtt.config import Settings, load_settings
-from clusterllm_mqtt.config_values import bridge_topics
+from clusterllm_mqtt.config.bridge import bridge_topics
+from clusterllm_mqtt.config.settings import Settings, load_settings
 from clusterllm_mqtt.errors import RecordError
 from clusterllm_mqtt.models import State
 from clusterllm_mqtt.mqtt.messages import ONLINE

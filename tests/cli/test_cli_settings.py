@@ -9,7 +9,7 @@ import pytest
 import yaml
 from rig.program import call
 
-from clusterllm_mqtt.config import Settings
+from clusterllm_mqtt.config.settings import Settings
 from clusterllm_mqtt.models import Info, ModelInfo, State
 
 if TYPE_CHECKING:

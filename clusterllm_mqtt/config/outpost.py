@@ -6,7 +6,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from clusterllm_mqtt.config_broker import reachable_broker, secret
+from clusterllm_mqtt.config.broker import reachable_broker, secret
 from clusterllm_mqtt.endpoint_url import check_endpoint_url
 from clusterllm_mqtt.errors import ConfigError
 from clusterllm_mqtt.mqtt.topics import OutpostTopics
@@ -16,7 +16,7 @@ from clusterllm_mqtt.service_record import ALLOWED_NETWORKS
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-    from clusterllm_mqtt.config import OutpostSettings, Settings
+    from clusterllm_mqtt.config.settings import OutpostSettings, Settings
 
 
 def outpost_options(settings: Settings) -> OutpostOptions:

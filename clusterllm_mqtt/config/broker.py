@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterllm_mqtt.config_source import read_secret
+from clusterllm_mqtt.config.source import read_secret
 from clusterllm_mqtt.errors import ConfigError
 from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-    from clusterllm_mqtt.config import MqttSettings
+    from clusterllm_mqtt.config.settings import MqttSettings
 
 
 def broker_options(mqtt: MqttSettings) -> BrokerOptions:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import PydanticUndefined
 
-from clusterllm_mqtt.config import EndpointSettings, Settings
+from clusterllm_mqtt.config.settings import EndpointSettings, Settings
 from clusterllm_mqtt.models import MAX_BYTES, State
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from clusterllm_mqtt.config_source import Place, Source, read_list, read_source
-from clusterllm_mqtt.config_types import (
+from clusterllm_mqtt.config.source import Place, Source, read_list, read_source
+from clusterllm_mqtt.config.types import (
     BackendLabel,
     CheckedNetwork,
     Duration,

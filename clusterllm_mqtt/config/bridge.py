@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterllm_mqtt.bridge import BridgeOptions
-from clusterllm_mqtt.config_broker import secret
+from clusterllm_mqtt.config.broker import secret
 from clusterllm_mqtt.endpoint_url import check_endpoint_url
 from clusterllm_mqtt.errors import ConfigError
 from clusterllm_mqtt.mdns.browser import SERVICE_TYPES, MdnsOptions
@@ -15,7 +15,7 @@ from clusterllm_mqtt.models import Config, Endpoint, Source
 from clusterllm_mqtt.mqtt.topics import BridgeTopics, endpoint_key
 
 if TYPE_CHECKING:
-    from clusterllm_mqtt.config import EndpointSettings, MdnsSettings, Settings
+    from clusterllm_mqtt.config.settings import EndpointSettings, MdnsSettings, Settings
     from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
 
 

@@ -1,0 +1,1 @@
+"""Settings become values: read with their places, checked, turned into what each part takes."""
