@@ -139,7 +139,8 @@ class Pusher:
         self._changed.set()
         before = self.record
         self.record = PushRecord(before.pushes, before.last_push_at, before.content, error)
-        if str(before.error) != str(error):
+        is_final = isinstance(error, RegistryRevokedError)
+        if str(before.error) != str(error) and not is_final:
             _LOGGER.warning("registry: %s; trying again in %.0f s", error, backoff_s)
 
 
