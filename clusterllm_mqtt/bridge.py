@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from clusterllm_mqtt.bridge_state import BridgeState, Change
+from clusterllm_mqtt.defaults import FAILURE_THRESHOLD, FORGET_AFTER_S, INTERVAL_S, MAX_BROWSED
 from clusterllm_mqtt.detector import Detector
 from clusterllm_mqtt.errors import first_of_ours
 from clusterllm_mqtt.http_client import new_client
-from clusterllm_mqtt.inventory import FORGET_AFTER_S, MAX_BROWSED, Inventory
+from clusterllm_mqtt.inventory import Inventory
 from clusterllm_mqtt.mdns.browser import Browser, MdnsOptions
 from clusterllm_mqtt.models import EndpointFound, MdnsHealth, MdnsState, State
 from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
@@ -19,7 +20,7 @@ from clusterllm_mqtt.mqtt.messages import availability_message
 from clusterllm_mqtt.mqtt.publisher import HEARTBEAT_S, Publisher
 from clusterllm_mqtt.mqtt.session import Session
 from clusterllm_mqtt.mqtt.topics import BridgeTopics
-from clusterllm_mqtt.scheduler import INTERVAL_S, Clock, Scheduler, SystemClock
+from clusterllm_mqtt.scheduler import Clock, Scheduler, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +44,7 @@ class BridgeOptions:
     endpoints: tuple[Endpoint, ...] = ()
     mdns: MdnsOptions | None = field(default_factory=MdnsOptions)
     interval_s: float = INTERVAL_S
-    failure_threshold: int = 2
+    failure_threshold: int = FAILURE_THRESHOLD
     forget_after_s: float = FORGET_AFTER_S
     max_browsed: int = MAX_BROWSED
     home_assistant: bool = True

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
+    from clusterllm_mqtt.defaults import Network
     from clusterllm_mqtt.inventory import Inventory
     from clusterllm_mqtt.models import EndpointState, ProbeResult
     from clusterllm_mqtt.mqtt.topics import BridgeTopics
-    from clusterllm_mqtt.service_record import Network
 
 PROBE_RECORD_EVERY_S: Final = 300.0
 

@@ -17,7 +17,7 @@ from clusterllm_mqtt.drivers.base import Facet, Finding
 from clusterllm_mqtt.drivers.look import ALIAS, Look
 from clusterllm_mqtt.drivers.trouble import Trouble, worst
 from clusterllm_mqtt.endpoint_url import check_endpoint_url, trim_endpoint, without_credentials
-from clusterllm_mqtt.errors import ConfigError, ProbeError
+from clusterllm_mqtt.errors import ConfigError, HttpError
 from clusterllm_mqtt.http_client import new_client
 from clusterllm_mqtt.models import (
     BACKEND_GPUSTACK,
@@ -133,7 +133,7 @@ class Detector:
         if finding is None:
             try:
                 finding = await self._full_look(look)
-            except ProbeError as error:
+            except HttpError as error:
                 self._known = None
                 return self._unreachable(error.reason, f"{ALIAS}: {error}")
             self._full_look_due_s = self._clock() + FULL_LOOK_EVERY_S
@@ -144,7 +144,7 @@ class Detector:
         """What the first driver finds that knows its own.
 
         Raises:
-            ProbeError: nobody answered.
+            HttpError: nobody answered.
         """
         first = await look.knock()
         for driver in DRIVERS:

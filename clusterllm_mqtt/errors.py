@@ -2,7 +2,7 @@
 
     ClusterLLMError
     ├── ConfigError                 a setting is wrong; the message names it and the remedy
-    ├── ProbeError                  a probe did not get what it asked for; has a `reason`
+    ├── HttpError                   an HTTP exchange failed; has a `reason`
     ├── RecordError                 a retained payload or a service record is not what it should be
     ├── MdnsError                   this host cannot browse or advertise
     ├── BrokerError
@@ -42,8 +42,8 @@ class ConfigError(ClusterLLMError):
     exit_code = 2
 
 
-class ProbeError(ClusterLLMError):
-    """One HTTP exchange of a probe failed; `reason` says in which of the known ways."""
+class HttpError(ClusterLLMError):
+    """One HTTP exchange failed; `reason` says in which of the known ways."""
 
     transient = True
 
@@ -97,21 +97,21 @@ class LocalModelsError(ClusterLLMError):
 
 
 class RegistryError(ClusterLLMError):
-    """A push did not succeed; `reason` says in which of the known ways."""
+    """A push did not succeed; `reason` says in which of the known ways.
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    `retry_after_s` is how many seconds the registry asked to wait, None when it did not.
+    """
+
+    def __init__(self, reason: Reason, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.retry_after_s = retry_after_s
 
 
 class RegistryUnavailableError(RegistryError):
-    """The registry did not answer, or asked to come back after `retry_after_s` seconds."""
+    """The registry did not answer, or asked to come back later."""
 
     transient = True
-
-    def __init__(self, reason: Reason, message: str, *, retry_after_s: float | None = None) -> None:
-        super().__init__(reason, message)
-        self.retry_after_s = retry_after_s
 
 
 class RegistryRejectedError(RegistryError):

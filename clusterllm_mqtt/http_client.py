@@ -7,8 +7,10 @@ chunk.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import zlib
+from dataclasses import dataclass
 from functools import cache
 from http.cookiejar import CookieJar
 from typing import TYPE_CHECKING, Final
@@ -16,9 +18,11 @@ from typing import TYPE_CHECKING, Final
 import httpx
 
 from clusterllm_mqtt._version import __version__
-from clusterllm_mqtt.errors import ConfigError
+from clusterllm_mqtt.errors import ConfigError, HttpError
+from clusterllm_mqtt.http_failures import as_http_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 MAX_BODY: Final = 2**20
@@ -45,17 +49,65 @@ def new_request(
     """Without the client's own headers and cookies; a key may have letters beyond ASCII.
 
     `left_s` are the seconds that the whole exchange may still take.
+
+    Raises:
+        HttpError: the URL is none.
     """
-    headers = [*_HEADERS]
+    headers: list[tuple[bytes, bytes]] = [*_HEADERS]
     if bearer:
         headers.append((b"Authorization", f"Bearer {bearer}".encode()))
     if json:
         headers.append((b"Content-Type", b"application/json"))
     extensions = {"timeout": {"connect": max(left_s * _CONNECT_SHARE, 0)}}
-    return httpx.Request(method, url, headers=headers, content=json, extensions=extensions)
+    with as_http_errors():
+        return httpx.Request(method, url, headers=headers, content=json, extensions=extensions)
 
 
-async def read_body(response: httpx.Response) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What one request brought.
+
+    `fault` says why `body` is missing, `redirect` where it leads within the origin that was asked.
+    """
+
+    status: int
+    headers: httpx.Headers
+    body: bytes = b""
+    fault: HttpError | None = None
+    redirect: str | None = None
+
+
+async def exchange(
+    client: httpx.AsyncClient,
+    request: httpx.Request,
+    ends_s: float,
+    *,
+    wants_body: Callable[[int], bool] = lambda _: True,
+) -> Reply:
+    """Send one request, and read the body of a status that wants it.
+
+    `ends_s` is a time of the event loop: the exchange ends then, with its body.
+
+    Raises:
+        HttpError: no status line in time; `reason` says why.
+    """
+    with as_http_errors():
+        async with asyncio.timeout_at(ends_s):
+            response = await client.send(request, stream=True, auth=None, follow_redirects=False)
+    body, fault = b"", None
+    try:
+        if wants_body(response.status_code):
+            with as_http_errors():
+                async with asyncio.timeout_at(ends_s):
+                    body = await _read_body(response)
+    except HttpError as error:
+        fault = error
+    finally:
+        await response.aclose()
+    return Reply(response.status_code, response.headers, body, fault, _redirect_target(response))
+
+
+async def _read_body(response: httpx.Response) -> bytes:
     """At most `MAX_BODY` bytes; what lies beyond is cut off and never held in memory.
 
     httpx's own decoders inflate a whole network chunk at once, however much it becomes.
@@ -74,8 +126,7 @@ async def read_body(response: httpx.Response) -> bytes:
     return bytes(body)
 
 
-def redirect_target(response: httpx.Response) -> str | None:
-    """Where a redirect leads within the origin that was asked; None when it does not."""
+def _redirect_target(response: httpx.Response) -> str | None:
     location = response.headers.get("location")
     if response.status_code not in _REDIRECTS or not location:
         return None
@@ -90,7 +141,7 @@ def redirect_target(response: httpx.Response) -> str | None:
 
 async def _keep_httpx_from_redirects(response: httpx.Response) -> None:
     """Where nobody follows, httpx prepares the next request all the same, and a bad one raises."""
-    if redirect_target(response) is None:
+    if _redirect_target(response) is None:
         response.headers.pop("location", None)
 
 

@@ -1,4 +1,4 @@
-"""The only place where the errors of httpx and what is below it become `ProbeError`s."""
+"""The only place where the errors of httpx and what is below it become `HttpError`s."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
-from clusterllm_mqtt.errors import ProbeError
+from clusterllm_mqtt.errors import HttpError
 from clusterllm_mqtt.models import Reason
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _KNOWN: Final[tuple[tuple[tuple[type[BaseException], ...], Reason, str], ...]] =
     (
         (socket.gaierror, httpx.InvalidURL, UnicodeError),
         Reason.DNS,
-        "the host name is not known; check the endpoint",
+        "the host name is not known; check the URL",
     ),
     (
         (ssl.SSLCertVerificationError,),
@@ -44,23 +44,23 @@ _KNOWN: Final[tuple[tuple[tuple[type[BaseException], ...], Reason, str], ...]] =
 
 
 @contextmanager
-def as_probe_errors() -> Iterator[None]:
-    """Whatever an exchange raises inside becomes a `ProbeError`."""
+def as_http_errors() -> Iterator[None]:
+    """Whatever an exchange raises inside becomes a `HttpError`."""
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, zlib.error) as error:
-        raise probe_error(error) from None
+        raise http_error(error) from None
 
 
-def probe_error(error: Exception) -> ProbeError:
+def http_error(error: Exception) -> HttpError:
     """The first cause with a known name decides; what is no HTTP at all is `bad_response`."""
     for cause in _causes(error):
         for kinds, reason, text in _KNOWN:
             if isinstance(cause, kinds):
-                return ProbeError(reason, text)
+                return HttpError(reason, text)
         if isinstance(cause, OSError) and cause.errno in _UNREACHABLE:
-            return ProbeError(Reason.TIMEOUT, "the host cannot be reached; is it on?")
-    return ProbeError(Reason.BAD_RESPONSE, "the connection broke off or did not speak HTTP")
+            return HttpError(Reason.TIMEOUT, "the host cannot be reached; is it on?")
+    return HttpError(Reason.BAD_RESPONSE, "the connection broke off or did not speak HTTP")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

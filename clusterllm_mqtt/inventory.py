@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from clusterllm_mqtt.defaults import FAILURE_THRESHOLD, FORGET_AFTER_S, MAX_BROWSED
 from clusterllm_mqtt.endpoint_memory import EndpointMemory
 from clusterllm_mqtt.models import Config, Endpoint, Info, Source, State
 from clusterllm_mqtt.mqtt.topics import endpoint_key
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from clusterllm_mqtt.models import EndpointState, ProbeResult, Service, Transition
 
-FORGET_AFTER_S: Final = 7 * 24 * 3600.0
-MAX_BROWSED: Final = 64
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _OBSERVED_S: Final = 3600.0  # nothing is forgotten before this process has watched it for an hour
 
@@ -43,7 +42,7 @@ class Inventory:
         self,
         configured: Iterable[Endpoint] = (),
         *,
-        failure_threshold: int = 2,
+        failure_threshold: int = FAILURE_THRESHOLD,
         forget_after_s: float = FORGET_AFTER_S,
         max_browsed: int = MAX_BROWSED,
     ) -> None:

@@ -14,11 +14,12 @@ from clusterllm_mqtt.errors import ConfigError, RecordError
 from clusterllm_mqtt.models import Config, Endpoint, Source, State
 from clusterllm_mqtt.mqtt.records import Recalled, read_recalled
 from clusterllm_mqtt.mqtt.topics import endpoint_key
-from clusterllm_mqtt.service_record import Network, is_allowed_host
+from clusterllm_mqtt.service_record import is_allowed_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from clusterllm_mqtt.defaults import Network
     from clusterllm_mqtt.mqtt.topics import BridgeTopics
 
 

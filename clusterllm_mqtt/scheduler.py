@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
+from clusterllm_mqtt.defaults import FAILURE_THRESHOLD, INTERVAL_S
 from clusterllm_mqtt.models import Detection, Info, ProbeResult, Reason, Source, State
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from clusterllm_mqtt.models import Endpoint
 
-INTERVAL_S: Final = 15.0
 REPROBE_S: Final = 1.0
 MAX_IN_FLIGHT: Final = 16
 JITTER: Final = 0.1
@@ -99,7 +99,7 @@ class Scheduler:
         make_prober: Callable[[Endpoint], Prober],
         *,
         interval_s: float = INTERVAL_S,
-        failure_threshold: int = 2,
+        failure_threshold: int = FAILURE_THRESHOLD,
         max_in_flight: int = MAX_IN_FLIGHT,
         clock: Clock | None = None,
     ) -> None:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from clusterllm_mqtt.defaults import PRIVATE_NETWORKS, Network
 from clusterllm_mqtt.errors import RecordError
 from clusterllm_mqtt.models import BACKEND_GPUSTACK, BACKEND_LLAMACPP, Service
 from clusterllm_mqtt.text import clean
@@ -18,24 +19,8 @@ from clusterllm_mqtt.text import clean
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Interface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
-
-ALLOWED_NETWORKS: Final[tuple[Network, ...]] = tuple(
-    ipaddress.ip_network(text)
-    for text in (
-        "10.0.0.0/8",
-        "172.16.0.0/12",
-        "192.168.0.0/16",
-        "169.254.0.0/16",
-        "127.0.0.0/8",
-        "fc00::/7",
-        "fe80::/10",
-        "::1/128",
-    )
-)
-"""Private ranges. Loopback counts only for records of this very host."""
 
 NEEDS_HINT: Final = frozenset({"_http._tcp", "_ollama._tcp"})
 """Types that name so much else that a TXT hint must name a backend of ours."""
@@ -82,7 +67,7 @@ class ServiceRecord:
 def service_from_record(
     record: ServiceRecord,
     *,
-    allowed: Iterable[Network] = ALLOWED_NETWORKS,
+    allowed: Iterable[Network] = PRIVATE_NETWORKS,
     local: Iterable[Interface] = (),
     before: Service | None = None,
 ) -> Service:

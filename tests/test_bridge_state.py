@@ -9,10 +9,10 @@ import pytest
 from rig.samples import at, browsed, configured, down, up
 
 from clusterllm_mqtt.bridge_state import PROBE_RECORD_EVERY_S, BridgeState
+from clusterllm_mqtt.defaults import PRIVATE_NETWORKS
 from clusterllm_mqtt.inventory import Inventory
 from clusterllm_mqtt.models import ProbeResult, State
 from clusterllm_mqtt.mqtt.topics import BridgeTopics
-from clusterllm_mqtt.service_record import ALLOWED_NETWORKS
 
 BOX = configured()
 TOPICS = BridgeTopics()
@@ -79,7 +79,7 @@ def test_recalled_endpoints_are_watched_and_dropped_ones_leave_no_facts() -> Non
     old.record(up(endpoint, 0))
     held = {topic: message.payload for topic, message in old.desired().items()}
     new = new_state()
-    assert new.recall(held, allowed=ALLOWED_NETWORKS, now=at(9), now_s=9) == [endpoint.key]
+    assert new.recall(held, allowed=PRIVATE_NETWORKS, now=at(9), now_s=9) == [endpoint.key]
     new.record(up(endpoint, 10))
     new.drop(endpoint.key)
     assert is_news(new, up(endpoint, 11))

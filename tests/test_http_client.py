@@ -11,7 +11,7 @@ from rig.stub import HOST, StubEndpoint
 
 from clusterllm_mqtt import http_client
 from clusterllm_mqtt.drivers.http import get
-from clusterllm_mqtt.errors import ConfigError, ProbeError
+from clusterllm_mqtt.errors import ConfigError, HttpError
 from clusterllm_mqtt.http_client import new_client
 from clusterllm_mqtt.models import Reason
 
@@ -75,7 +75,7 @@ async def test_an_unknown_authority_is_not_trusted(
     client: httpx.AsyncClient, server_tls: ssl.SSLContext
 ) -> None:
     async with StubEndpoint(tls=server_tls) as stub:
-        with pytest.raises(ProbeError, match="not trusted") as refused:
+        with pytest.raises(HttpError, match="not trusted") as refused:
             await get(client, stub.url, bearer="sesame")
     assert refused.value.reason is Reason.TLS
     assert stub.requests == []
@@ -83,7 +83,7 @@ async def test_an_unknown_authority_is_not_trusted(
 
 async def test_https_to_a_plain_port_is_a_tls_failure(client: httpx.AsyncClient) -> None:
     async with StubEndpoint() as stub:
-        with pytest.raises(ProbeError) as failed:
+        with pytest.raises(HttpError) as failed:
             await get(client, stub.url.replace("http:", "https:"))
     assert failed.value.reason in {Reason.TLS, Reason.BAD_RESPONSE}
 

@@ -9,7 +9,7 @@ import ssl
 import httpx
 import pytest
 
-from clusterllm_mqtt.http_failures import probe_error
+from clusterllm_mqtt.http_failures import http_error
 from clusterllm_mqtt.models import Reason
 
 
@@ -45,6 +45,6 @@ def connect_error(*causes: OSError) -> Exception:
     ids=repr,
 )
 def test_each_failure_has_its_reason_and_a_sentence(error: Exception, reason: Reason) -> None:
-    named = probe_error(error)
+    named = http_error(error)
     assert named.reason is reason
     assert str(named)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from rig.samples import browsed, configured, endpoint_state
 
+from clusterllm_mqtt.defaults import PRIVATE_NETWORKS
 from clusterllm_mqtt.models import Config, Endpoint, Info, State
 from clusterllm_mqtt.mqtt.messages import info_message, probe_message
 from clusterllm_mqtt.mqtt.topics import BridgeTopics
 from clusterllm_mqtt.recall import recalled_endpoints
-from clusterllm_mqtt.service_record import ALLOWED_NETWORKS
 
 TOPICS = BridgeTopics()
 
@@ -23,7 +23,7 @@ def held(endpoint: Endpoint, state: State = State.RUNNING) -> dict[str, bytes]:
 
 
 def recall(retained: dict[str, bytes]) -> list[Endpoint]:
-    found = recalled_endpoints(TOPICS, retained, allowed=ALLOWED_NETWORKS)
+    found = recalled_endpoints(TOPICS, retained, allowed=PRIVATE_NETWORKS)
     return [endpoint for endpoint, _ in found]
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterllm_mqtt.defaults import PRIVATE_NETWORKS
 from clusterllm_mqtt.errors import RecordError
 from clusterllm_mqtt.service_record import (
-    ALLOWED_NETWORKS,
     MAX_TXT_KEYS,
     Interface,
     ServiceRecord,
@@ -161,7 +161,7 @@ def test_loopback_counts_for_this_host_only() -> None:
     ],
 )
 def test_the_best_address_first(addresses: list[str], best: str | None) -> None:
-    found = usable_addresses(addresses, allowed=ALLOWED_NETWORKS, is_own=False)
+    found = usable_addresses(addresses, allowed=PRIVATE_NETWORKS, is_own=False)
     assert (found[0] if found else None) == best
 
 
@@ -204,14 +204,14 @@ def test_a_network_that_we_are_in_comes_first_and_our_own_address_last(
     local: list[Interface], best: str
 ) -> None:
     addresses = ["172.17.0.1", "10.8.0.2", "192.168.1.5"]
-    found = usable_addresses(addresses, allowed=ALLOWED_NETWORKS, is_own=False, local=local)
+    found = usable_addresses(addresses, allowed=PRIVATE_NETWORKS, is_own=False, local=local)
     assert found[0] == best
     assert len(found) == 3
 
 
 def test_our_own_address_is_as_good_as_any_in_our_own_record() -> None:
     found = usable_addresses(
-        ["172.17.0.1", "192.168.1.9"], allowed=ALLOWED_NETWORKS, is_own=True, local=[LAN, DOCKER]
+        ["172.17.0.1", "192.168.1.9"], allowed=PRIVATE_NETWORKS, is_own=True, local=[LAN, DOCKER]
     )
     assert found == ["172.17.0.1", "192.168.1.9"]
 

@@ -134,7 +134,7 @@ def _add_clear(commands: _Commands) -> None:
     parser = _add(commands, "clear", "clear:run", text)
     _add_file(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--force", action="store_true", help="even while the bridge is online")
+    parser.add_argument("--force", action="store_true", help="even while it is online")
     parser.add_argument(
         "--outpost", action="store_true", help="remove the outpost's topics instead of the bridge's"
     )

@@ -17,26 +17,27 @@ from clusterllm_mqtt.mqtt.broker_options import tls_context
 if TYPE_CHECKING:
     import argparse
 
-    from clusterllm_mqtt.bridge import BridgeOptions
+    from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
 
 
 def check(args: argparse.Namespace) -> int:
     """Check everything that can be checked without a network; show what is in force."""
     settings = load_settings(args.file)
     options = bridge_options(settings, broker_options(settings.mqtt))
-    asyncio.run(_try_certificates(options))
+    asyncio.run(_try_certificates(options.broker, options.ca_file))
     if settings.outpost.cloudbox_url:
-        outpost_options(settings)
+        outpost = outpost_options(settings)
+        asyncio.run(_try_certificates(outpost.broker, outpost.ca_file))
     print(json.dumps(settings.model_dump(mode="json"), indent=2, ensure_ascii=False))
     for endpoint in options.endpoints:
         print(f"# {endpoint.name}: topics under {options.topics.root}/endpoint/{endpoint.key}")
     return 0
 
 
-async def _try_certificates(options: BridgeOptions) -> None:
+async def _try_certificates(broker: BrokerOptions, ca_file: str) -> None:
     """Raises `ConfigError` when a certificate, key or CA file is of no use."""
-    tls_context(options.broker)
-    async with new_client(options.ca_file):
+    tls_context(broker)
+    async with new_client(ca_file):
         pass
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from clusterllm_mqtt.config.broker import reachable_broker, secret
+from clusterllm_mqtt.defaults import PRIVATE_NETWORKS
 from clusterllm_mqtt.endpoint_url import check_endpoint_url
 from clusterllm_mqtt.errors import ConfigError
 from clusterllm_mqtt.mqtt.topics import OutpostTopics
 from clusterllm_mqtt.outpost.runner import OutpostOptions
-from clusterllm_mqtt.service_record import ALLOWED_NETWORKS
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -73,7 +73,8 @@ def _checked_url(name: str, text: str) -> str:
     try:
         return check_endpoint_url(text)
     except ConfigError as error:
-        raise ConfigError(str(error).replace("endpoint", f"outpost.{name}", 1)) from None
+        text = str(error).replace("endpoint", f"outpost.{name}", 1)
+        raise ConfigError(text.replace("; a key belongs into api_key", "")) from None
 
 
 def _is_private(host: str) -> bool:
@@ -83,4 +84,4 @@ def _is_private(host: str) -> bool:
     except ValueError:
         return host == "localhost"
     address = getattr(address, "ipv4_mapped", None) or address
-    return any(address in network for network in ALLOWED_NETWORKS)
+    return any(address in network for network in PRIVATE_NETWORKS)

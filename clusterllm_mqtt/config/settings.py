@@ -28,10 +28,14 @@ from clusterllm_mqtt.config.types import (
     Protocol,
     ServiceType,
 )
+from clusterllm_mqtt.defaults import (
+    FAILURE_THRESHOLD,
+    FORGET_AFTER_S,
+    INTERVAL_S,
+    MAX_BROWSED,
+    PRIVATE_NETWORKS,
+)
 from clusterllm_mqtt.errors import ConfigError
-from clusterllm_mqtt.inventory import FORGET_AFTER_S, MAX_BROWSED
-from clusterllm_mqtt.scheduler import INTERVAL_S
-from clusterllm_mqtt.service_record import ALLOWED_NETWORKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,7 +123,7 @@ class MdnsSettings(_Section):
         (), description="Addresses of this host to browse on; empty means all."
     )
     allowed_networks: Annotated[tuple[CheckedNetwork, ...], BeforeValidator(read_list)] = Field(
-        ALLOWED_NETWORKS, description="Where browsed endpoints may be; private ranges by default."
+        PRIVATE_NETWORKS, description="Where browsed endpoints may be; private ranges by default."
     )
     max_endpoints: int = Field(
         MAX_BROWSED, ge=1, le=10_000, description="How many endpoints neighbours can make us watch."
@@ -137,7 +141,10 @@ class ProbeSettings(_Section):
 
     interval: Duration = Field(INTERVAL_S, ge=1, le=3600, description="Time between probes.")
     failure_threshold: int = Field(
-        2, ge=1, le=10, description="Failures in a row until an endpoint is not reachable."
+        FAILURE_THRESHOLD,
+        ge=1,
+        le=10,
+        description="Failures in a row until an endpoint is not reachable.",
     )
     ca_file: str = Field("", description="CA of endpoints with https, as PEM.")
 

@@ -23,7 +23,7 @@ _MAX_NAME: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class PushRecord:
+class Push:
     """One push as it was received; `payload` has every field, unknown ones too."""
 
     agent_name: str
@@ -31,7 +31,7 @@ class PushRecord:
     payload: dict[str, Any]
 
 
-def read_push(body: bytes) -> PushRecord:
+def read_push(body: bytes) -> Push:
     """What a body says.
 
     Raises:
@@ -49,7 +49,7 @@ def read_push(body: bytes) -> PushRecord:
     expected = combine_hash(content_hash(_models(payload)), cluster)
     if _text(payload, "content_hash") != expected:
         raise RecordError("content_hash does not follow from models and cluster")
-    return PushRecord(agent_name, expected, payload)
+    return Push(agent_name, expected, payload)
 
 
 def _models(payload: Mapping[str, Any]) -> list[RegistryModel]:

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from clusterllm_mqtt.demo.push_record import PushRecord, read_push
+from clusterllm_mqtt.demo.push_record import Push, read_push
 from clusterllm_mqtt.errors import RecordError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Receiver:
         """Whether the bearer is ours, compared in constant time."""
         return hmac.compare_digest(authorization.encode(), b"Bearer " + self._token)
 
-    def take(self, push: PushRecord) -> bool:
+    def take(self, push: Push) -> bool:
         """Replace what is held of the agent; False when the hash says that nothing changed."""
         now = datetime.now(UTC)
         with self._changed:
@@ -120,7 +120,7 @@ class Receiver:
             self._changed.notify_all()
         return is_news
 
-    def _hold(self, push: PushRecord, now: datetime) -> bool:
+    def _hold(self, push: Push, now: datetime) -> bool:
         held = self._agents.get(push.agent_name)
         is_news = held is None or held.content_hash != push.content_hash
         fresh = Agent(push.payload, push.content_hash, now)

@@ -10,9 +10,8 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from clusterllm_mqtt.errors import ProbeError
-from clusterllm_mqtt.http_client import new_request, read_body, redirect_target
-from clusterllm_mqtt.http_failures import as_probe_errors
+from clusterllm_mqtt.errors import HttpError
+from clusterllm_mqtt.http_client import exchange, new_request
 
 if TYPE_CHECKING:
     import httpx
@@ -34,7 +33,7 @@ class Answer:
     status: int
     server: str
     body: bytes = b""
-    fault: ProbeError | None = None
+    fault: HttpError | None = None
 
 
 async def get(
@@ -45,7 +44,7 @@ async def get(
     `deadline_s` is a time of the event loop; the GET ends then, at the latest 2 s from now.
 
     Raises:
-        ProbeError: no status line in time; `reason` says why.
+        HttpError: no status line in time; `reason` says why.
     """
     ends_s = min(asyncio.get_running_loop().time() + REQUEST_S, deadline_s)
     answer, target = await _exchange(client, url, bearer, ends_s)
@@ -54,7 +53,7 @@ async def get(
             break
         try:
             answer, target = await _exchange(client, target, bearer, ends_s)
-        except ProbeError as error:  # the redirect itself was an answer already
+        except HttpError as error:  # the redirect itself was an answer already
             return replace(answer, fault=error)
     return answer
 
@@ -63,19 +62,7 @@ async def _exchange(
     client: httpx.AsyncClient, url: str, bearer: str, ends_s: float
 ) -> tuple[Answer, str | None]:
     """One request: its answer, and where a redirect leads within the origin."""
-    with as_probe_errors():
-        left_s = ends_s - asyncio.get_running_loop().time()
-        request = new_request("GET", url, left_s=left_s, bearer=bearer)
-        async with asyncio.timeout_at(ends_s):
-            response = await client.send(request, stream=True, auth=None, follow_redirects=False)
-    body, fault = b"", None
-    try:
-        with as_probe_errors():
-            async with asyncio.timeout_at(ends_s):
-                body = await read_body(response)
-    except ProbeError as error:
-        fault = error
-    finally:
-        await response.aclose()
-    server = response.headers.get("server", "").lower()
-    return Answer(url, response.status_code, server, body, fault), redirect_target(response)
+    left_s = ends_s - asyncio.get_running_loop().time()
+    reply = await exchange(client, new_request("GET", url, left_s=left_s, bearer=bearer), ends_s)
+    server = reply.headers.get("server", "").lower()
+    return Answer(url, reply.status, server, reply.body, reply.fault), reply.redirect

@@ -10,7 +10,7 @@ from clusterllm_mqtt.drivers import http
 from clusterllm_mqtt.drivers.json_reader import Malformed, parse
 from clusterllm_mqtt.drivers.trouble import Trouble
 from clusterllm_mqtt.endpoint_url import alternative_bases
-from clusterllm_mqtt.errors import ProbeError
+from clusterllm_mqtt.errors import HttpError
 from clusterllm_mqtt.models import Reason
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Look:
         """Ask the alias path.
 
         Raises:
-            ProbeError: nobody answered.
+            HttpError: nobody answered.
         """
         return await http.get(self._client, self.endpoint + ALIAS, deadline_s=self._deadline_s)
 
@@ -93,7 +93,7 @@ class Look:
         bearer = self.key if keyed else ""
         try:
             answer = await http.get(self._client, url, bearer=bearer, deadline_s=self._deadline_s)
-        except ProbeError as error:
+        except HttpError as error:
             trouble = Trouble(error.reason, f"{self._path(url)}: {error}", is_outage=True)
             self.troubles[url] = trouble
             return Reading(url, trouble=trouble, keyed=bool(bearer))

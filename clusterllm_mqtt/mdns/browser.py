@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final, Self
 from zeroconf import Error, ServiceStateChange, current_time_millis
 from zeroconf.asyncio import AsyncServiceBrowser
 
+from clusterllm_mqtt.defaults import PRIVATE_NETWORKS, Network
 from clusterllm_mqtt.errors import MdnsError
 from clusterllm_mqtt.mdns.resolver import Resolver, forget_records
 from clusterllm_mqtt.mdns.service_table import ServiceTable
 from clusterllm_mqtt.mdns.sockets import DOMAIN, open_zeroconf, own_interfaces
 from clusterllm_mqtt.models import EndpointFound, EndpointLost, MdnsHealth, MdnsState
-from clusterllm_mqtt.service_record import ALLOWED_NETWORKS, Network, service_from_record
+from clusterllm_mqtt.service_record import service_from_record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -57,7 +58,7 @@ class MdnsOptions:
 
     service_types: tuple[str, ...] = SERVICE_TYPES
     interfaces: tuple[str, ...] = ()
-    allowed_networks: tuple[Network, ...] = ALLOWED_NETWORKS
+    allowed_networks: tuple[Network, ...] = PRIVATE_NETWORKS
     max_services: int = MAX_SERVICES
     check_every_s: float = 60.0
 

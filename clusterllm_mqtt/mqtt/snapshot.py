@@ -51,11 +51,12 @@ class Snapshot:
 
     def saw(self, topic: str, payload: bytes) -> None:
         """Take in a message; an empty payload is a withdrawal."""
-        if payload:
-            self.held[topic] = payload
-        else:
+        if not payload:
             self.held.pop(topic, None)
-        self._arrived.set()
+            return
+        if topic not in self.held:  # what is repeated or changes says nothing of the burst
+            self._arrived.set()
+        self.held[topic] = payload
 
     @property
     def missing(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""The models of the Ollama beside an outpost: asks it, with httpx, and looks again and again.
+"""Asks the Ollama beside an outpost which models it has, once; knows httpx.
 
 One GET of the list, and for each digest that is new one POST that reads metadata; nothing is loaded
 or woken. Models that Ollama's cloud serves are left out: this home does not have them.
@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from clusterllm_mqtt.errors import LocalModelsError, ProbeError, RecordError
-from clusterllm_mqtt.http_client import MAX_BODY, new_request, read_body
-from clusterllm_mqtt.http_failures import as_probe_errors
+from clusterllm_mqtt.errors import HttpError, LocalModelsError, RecordError
+from clusterllm_mqtt.http_client import MAX_BODY, exchange, new_request
 from clusterllm_mqtt.outpost.ollama_models import read_show, read_tags, registry_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import httpx
 
@@ -32,13 +30,8 @@ CALL_S: Final = 10.0
 MAX_SHOWS: Final = 64
 """In one call; the next one goes on with the rest."""
 
-EVERY_S: Final = 30.0
-AGAIN_S: Final = 1.0
-_DOUBLINGS: Final = 16
 _OK: Final = 200
 _REDIRECT: Final = range(300, 400)
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class Ollama:
@@ -110,9 +103,14 @@ class Ollama:
         """
         ends_s = min(ends_s, _now_s() + self._request_s)
         try:
-            status, body = await self._exchange(method, self._url + path, ends_s, payload)
-        except ProbeError as error:
+            left_s = ends_s - _now_s()
+            request = new_request(method, self._url + path, left_s=left_s, json=payload)
+            reply = await exchange(self._client, request, ends_s, wants_body=_is_ok)
+            if reply.fault is not None:
+                raise reply.fault
+        except HttpError as error:
             raise self._error(str(error)) from None
+        status, body = reply.status, reply.body
         if status in _REDIRECT:
             remedy = "set outpost.ollama_url to where it really is; redirects are not followed"
             raise self._error(f"HTTP {status}; {remedy}")
@@ -122,97 +120,14 @@ class Ollama:
             raise self._error(f"its answer is larger than {MAX_BODY} bytes")
         return body
 
-    async def _exchange(
-        self, method: str, url: str, ends_s: float, payload: bytes
-    ) -> tuple[int, bytes]:
-        with as_probe_errors():
-            request = new_request(method, url, left_s=ends_s - _now_s(), json=payload)
-            async with asyncio.timeout_at(ends_s):
-                response = await self._client.send(
-                    request, stream=True, auth=None, follow_redirects=False
-                )
-        body = b""
-        try:
-            if response.status_code == _OK:
-                with as_probe_errors():
-                    async with asyncio.timeout_at(ends_s):
-                        body = await read_body(response)
-        finally:
-            await response.aclose()
-        return response.status_code, body
-
     def _error(self, text: str) -> LocalModelsError:
         host = urlsplit(self._url).netloc.rpartition("@")[2]
         return LocalModelsError(f"local models of {host}: {text}")
 
 
-class ModelSource(Protocol):
-    """What `LocalModels` needs of an Ollama."""
-
-    async def models(self) -> tuple[RegistryModel, ...]:
-        """All of them; raises `LocalModelsError`."""
-        ...
-
-
-class LocalModels:
-    """`run` until cancelled; `models` and `trouble` are what is known meanwhile.
-
-    `models` is None before the first look. `changed` is called whenever one of the two is another.
-    """
-
-    def __init__(
-        self,
-        ollama: ModelSource,
-        changed: Callable[[], None],
-        *,
-        every_s: float = EVERY_S,
-        again_s: float = AGAIN_S,
-    ) -> None:
-        self._ollama = ollama
-        self._changed = changed
-        self._every_s = every_s
-        self._again_s = again_s
-        self._failures = 0
-        self.models: tuple[RegistryModel, ...] | None = None
-        self.trouble = ""
-
-    async def run(self) -> None:
-        """Look every `every_s`.
-
-        One failure changes nothing; with the second in a row there are no models any more, and the
-        pauses double from `again_s` to `every_s`, so that a restart is seen soon.
-        """
-        while True:
-            pause_s = await self._look()
-            await asyncio.sleep(pause_s)
-
-    async def _look(self) -> float:
-        """Ask once; in how many seconds to ask again."""
-        try:
-            models = await self._ollama.models()
-        except LocalModelsError as error:
-            self._failures += 1
-            if self._failures > 1:
-                self._lose(str(error))
-            doublings = min(self._failures - 1, _DOUBLINGS)
-            return min(self._again_s * 2.0**doublings, self._every_s)
-        self._failures = 0
-        if self.trouble:
-            _LOGGER.info("local models: listed again")
-        self._become(models, "")
-        return self._every_s
-
-    def _lose(self, trouble: str) -> None:
-        if not self.trouble:
-            _LOGGER.warning("%s; pushing without them", trouble)
-        self._become((), trouble)
-
-    def _become(self, models: tuple[RegistryModel, ...], trouble: str) -> None:
-        before = self.models, self.trouble
-        self.models, self.trouble = models, trouble
-        if before != (models, trouble):
-            self._changed()
-
-
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _is_ok(status: int) -> bool:
+    return status == _OK

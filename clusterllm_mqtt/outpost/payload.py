@@ -213,12 +213,20 @@ def _whole(text: str) -> str:
 def _time(text: str) -> str:
     """RFC 3339 in its shortest spelling; "" for the zero time and for what is no time at all."""
     parts = _RFC_3339.fullmatch(text)
-    if parts is None:
+    if parts is None or not _is_moment(f"{parts[1]}{parts[3]}"):
         return ""
     fraction = (parts[2] or "").rstrip("0")
     zone = "Z" if parts[3] == "+00:00" else parts[3]
     spelled = f"{parts[1]}.{fraction}{zone}" if fraction else f"{parts[1]}{zone}"
     return "" if spelled == _ZERO_TIME else spelled
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _canonical_json(value: object) -> bytes:

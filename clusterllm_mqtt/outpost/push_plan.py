@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from clusterllm_mqtt.errors import RegistryUnavailableError
-
 if TYPE_CHECKING:
     from clusterllm_mqtt.errors import RegistryError
 
@@ -53,9 +51,10 @@ class PushPlan:
     def failed(self, error: RegistryError, now_s: float, *, chance: float) -> float:
         """Back off; for how many seconds.
 
-        `chance` from 0 to 1 makes the wait up to a quarter shorter, so that a fleet does not come
-        back as one. What the registry rejected for good is only tried slowly. Whether it has taken
-        in what we sent is not known, so the next push is due whatever it says.
+        `chance` from 0 to 1 makes the wait up to a quarter shorter, or longer where the registry
+        asked for it, so that a fleet does not come back as one. What the registry rejected for good
+        is only tried slowly. Whether it has taken in what we sent is not known, so the next push is
+        due whatever it says.
         """
         self._failures += 1
         self._pushed_hash = ""
@@ -63,7 +62,7 @@ class PushPlan:
         if not error.transient:
             backoff_s = MAX_BACKOFF_S
         backoff_s *= 1 - JITTER * chance
-        if isinstance(error, RegistryUnavailableError) and error.retry_after_s is not None:
-            backoff_s = max(backoff_s, min(error.retry_after_s, MAX_RETRY_AFTER_S))
+        asked_s = min(error.retry_after_s or 0.0, MAX_RETRY_AFTER_S) * (1 + JITTER * chance)
+        backoff_s = max(backoff_s, asked_s)
         self.not_before_s = now_s + backoff_s
         return backoff_s

@@ -49,7 +49,7 @@ class PushTarget(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PushRecord:
+class PushHistory:
     """What became of the pushes so far; `error` is that of the last one, None after a success."""
 
     pushes: int = 0
@@ -78,7 +78,7 @@ class Pusher:
         self._plan = plan or PushPlan()
         self._coalesce_s = coalesce_s
         self._changed = asyncio.Event()
-        self.record = PushRecord()
+        self.history = PushHistory()
 
     def changed(self) -> None:
         """Something that counts may have changed."""
@@ -126,9 +126,9 @@ class Pusher:
             self._told()
 
     def _succeeded(self, content: Content, content_hash: str) -> None:
-        before = self.record
+        before = self.history
         self._plan.succeeded(content_hash, _now_s())
-        self.record = PushRecord(before.pushes + 1, datetime.now(UTC), content)
+        self.history = PushHistory(before.pushes + 1, datetime.now(UTC), content)
         if before.error is not None or before.content != content:
             _LOGGER.info("pushed: %s", content)
 
@@ -137,8 +137,8 @@ class Pusher:
         chance = random.random()  # noqa: S311  # spreads load
         backoff_s = self._plan.failed(error, _now_s(), chance=chance)
         self._changed.set()
-        before = self.record
-        self.record = PushRecord(before.pushes, before.last_push_at, before.content, error)
+        before = self.history
+        self.history = PushHistory(before.pushes, before.last_push_at, before.content, error)
         is_final = isinstance(error, RegistryRevokedError)
         if str(before.error) != str(error) and not is_final:
             _LOGGER.warning("registry: %s; trying again in %.0f s", error, backoff_s)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from clusterllm_mqtt.errors import (
-    ProbeError,
+    HttpError,
     RegistryRejectedError,
     RegistryRevokedError,
     RegistryUnavailableError,
 )
-from clusterllm_mqtt.http_client import new_request, read_body
-from clusterllm_mqtt.http_failures import as_probe_errors
+from clusterllm_mqtt.http_client import Reply, exchange, new_request
 from clusterllm_mqtt.models import Reason
 from clusterllm_mqtt.text import clean
 
@@ -43,13 +40,6 @@ _REASONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    retry_after: str = ""
-    said: str = ""
-
-
 class Registry:
     """The registry of one cloudbox, by its base URL.
 
@@ -73,7 +63,7 @@ class Registry:
     @property
     def host(self) -> str:
         """Host and port, for people."""
-        return urlsplit(self._url).netloc
+        return urlsplit(self._url).netloc.rpartition("@")[2]
 
     async def push(self, payload: bytes) -> None:
         """POST it, within 15 s in all; a 2xx is a success, whatever its body.
@@ -83,44 +73,24 @@ class Registry:
             RegistryRejectedError: a redirect, or another 4xx that will not pass by itself.
             RegistryUnavailableError: no answer in time, a 5xx, 408, 425 or 429.
         """
-        try:
-            answer = await self._post(payload)
-        except ProbeError as error:
-            raise RegistryUnavailableError(error.reason, f"{self.host}: {error}") from None
-        if answer.status not in _SUCCESS:
-            raise self._error(answer)
-
-    async def _post(self, payload: bytes) -> _Answer:
         ends_s = asyncio.get_running_loop().time() + self._deadline_s
         bearer = self._token.get_secret_value()
-        with as_probe_errors():
+        try:
             request = new_request(
                 "POST", self._url, left_s=self._deadline_s, bearer=bearer, json=payload
             )
-            async with asyncio.timeout_at(ends_s):
-                response = await self._client.send(
-                    request, stream=True, auth=None, follow_redirects=False
-                )
-        try:
-            said = "" if response.status_code in _SUCCESS else await self._said(response, ends_s)
-        finally:
-            await response.aclose()
-        return _Answer(response.status_code, response.headers.get("retry-after", ""), said)
+            reply = await exchange(self._client, request, ends_s, wants_body=_is_failure)
+        except HttpError as error:
+            raise RegistryUnavailableError(error.reason, f"{self.host}: {error}") from None
+        if _is_failure(reply.status):
+            raise self._error(reply)
 
-    async def _said(self, response: httpx.Response, ends_s: float) -> str:
-        """The beginning of a body, for people; what echoes the token must not show it."""
-        body = b""
-        with suppress(ProbeError), as_probe_errors():
-            async with asyncio.timeout_at(ends_s):
-                body = await read_body(response)
-        text = body[:_MAX_SAID].decode("utf-8", "replace")
-        return clean(text.replace(self._token.get_secret_value(), "…"))
-
-    def _error(self, answer: _Answer) -> RegistryError:
+    def _error(self, reply: Reply) -> RegistryError:
         """What an answer that is no success means."""
-        status = answer.status
+        status = reply.status
         reason = _REASONS.get(status, Reason.BAD_RESPONSE)
-        text = f"{self.host}: HTTP {status}{': ' if answer.said else ''}{answer.said}"
+        said = self._said(reply.body)
+        text = f"{self.host}: HTTP {status}{': ' if said else ''}{said}"
         if status == _UNAUTHORIZED:
             remedy = "the registry does not accept the token any more; get a new one"
             return RegistryRevokedError(reason, f"{text}; {remedy}")
@@ -129,9 +99,17 @@ class Registry:
             return RegistryRejectedError(reason, f"{self.host}: HTTP {status}; {remedy}")
         if status in _CLIENT_ERROR and status not in _TRANSIENT:
             return RegistryRejectedError(reason, text)
-        return RegistryUnavailableError(
-            reason, text, retry_after_s=_seconds_from_now(answer.retry_after)
-        )
+        retry_after_s = _seconds_from_now(reply.headers.get("retry-after", ""))
+        return RegistryUnavailableError(reason, text, retry_after_s=retry_after_s)
+
+    def _said(self, body: bytes) -> str:
+        """The beginning of a body, for people; what echoes the token must not show it."""
+        text = body[:_MAX_SAID].decode("utf-8", "replace")
+        return clean(text.replace(self._token.get_secret_value(), "…"))
+
+
+def _is_failure(status: int) -> bool:
+    return status not in _SUCCESS
 
 
 def _seconds_from_now(retry_after: str) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from typing import TYPE_CHECKING, Final
@@ -42,11 +43,17 @@ class Reporter:
         facts: Callable[[], OutpostFacts],
         *,
         home_assistant: bool = True,
+        heartbeat_s: float = HEARTBEAT_S,
+        retry_s: float = RETRY_S,
     ) -> None:
         self._session = session
         self._topics = topics
         self._facts = facts
         self._home_assistant = home_assistant
+        self._heartbeat_s = heartbeat_s
+        self._retry_s = retry_s
+        self._retry_at_s = float("inf")
+        self._greeting: asyncio.Task[None] | None = None
         self._is_connected = False
         self._sent: dict[str, bytes] = {}
         self._dirty = asyncio.Event()
@@ -61,25 +68,28 @@ class Reporter:
         if isinstance(event, Connected):
             self._is_connected, self._noted = True, ""
             self._say_again()
-            tasks.create_task(self._listen(), name="listen to Home Assistant")
+            tasks.create_task(self._listen(), name="listen")
         elif isinstance(event, Disconnected):
             self._is_connected = False
         elif event.topic == self._topics.home_assistant_status and event.payload == ONLINE:
-            tasks.create_task(self._greet(), name="greet Home Assistant")
+            if self._greeting is not None:
+                self._greeting.cancel()
+            self._greeting = tasks.create_task(self._greet(), name="greet Home Assistant")
         elif event.topic == self._topics.availability:
             self._saw_availability(event)
 
     async def run(self) -> None:
         """Publish what changed, and say `online` every minute."""
         loop = asyncio.get_running_loop()
-        beat_s = loop.time() + HEARTBEAT_S
+        beat_s = loop.time() + self._heartbeat_s
         while True:
-            try:
-                async with asyncio.timeout_at(beat_s):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(min(beat_s, self._retry_at_s)):
                     await self._dirty.wait()
                     await asyncio.sleep(_COALESCE_S)
-            except TimeoutError:
-                beat_s = loop.time() + HEARTBEAT_S
+            self._retry_at_s = float("inf")
+            if loop.time() >= beat_s:
+                beat_s = loop.time() + self._heartbeat_s
                 self._sent.pop(self._topics.availability, None)
             self._dirty.clear()
             if self._is_connected:
@@ -96,11 +106,15 @@ class Reporter:
             _LOGGER.info("%s: offline not published; the will says it", self._topics.agent)
 
     async def _listen(self) -> None:
-        try:
-            await self._session.subscribe(self._topics.availability)
-            await self._session.subscribe(self._topics.home_assistant_status, qos=0)
-        except BrokerError as error:
-            self._note(error)
+        """Subscribe to what an outpost can do without."""
+        wanted = [(self._topics.availability, 1)]
+        if self._home_assistant:
+            wanted.append((self._topics.home_assistant_status, 0))
+        for topic, qos in wanted:
+            try:
+                await self._session.subscribe(topic, qos=qos)
+            except BrokerError as error:
+                self._note(error)
 
     def _saw_availability(self, message: Received) -> None:
         """The will of a half-dead earlier connection of ours must not stand."""
@@ -134,8 +148,8 @@ class Reporter:
             self._note(error)
         except BrokerError as error:
             self._note(error)
-            await asyncio.sleep(RETRY_S)
-            self._say_again()
+            self._sent.clear()
+            self._retry_at_s = asyncio.get_running_loop().time() + self._retry_s
 
     def _note(self, error: BrokerError) -> None:
         """Tell each trouble once a connection."""

@@ -15,7 +15,8 @@ from clusterllm_mqtt.mqtt.messages import OutpostFacts, availability_message
 from clusterllm_mqtt.mqtt.session import Session
 from clusterllm_mqtt.mqtt.topics import OutpostTopics
 from clusterllm_mqtt.outpost.content import Content, content_of
-from clusterllm_mqtt.outpost.ollama import LocalModels, Ollama
+from clusterllm_mqtt.outpost.local_models import LocalModels
+from clusterllm_mqtt.outpost.ollama import Ollama
 from clusterllm_mqtt.outpost.pusher import COALESCE_S, Pusher
 from clusterllm_mqtt.outpost.registry import Registry
 from clusterllm_mqtt.outpost.reporter import Reporter
@@ -121,16 +122,16 @@ class Outpost:
     # what the reporter asks
 
     def _facts(self) -> OutpostFacts:
-        record = self._pusher.record
-        content = record.content or Content()
+        history = self._pusher.history
+        content = history.content or Content()
         cluster = content.cluster
         reason, last_error = self._problem()
         return OutpostFacts(
             version=__version__,
             started_at=self._started_at,
             cloudbox=self._registry.host,
-            pushes=record.pushes,
-            last_push_at=record.last_push_at,
+            pushes=history.pushes,
+            last_push_at=history.last_push_at,
             models=len(content.models),
             member_count=cluster.member_count if cluster else 0,
             max_model_bytes=cluster.max_model_bytes if cluster else 0,
@@ -140,7 +141,7 @@ class Outpost:
 
     def _problem(self) -> tuple[str, str]:
         """A word and a sentence for what is wrong; the worst comes first."""
-        if (error := self._pusher.record.error) is not None:
+        if (error := self._pusher.history.error) is not None:
             return str(error.reason), str(error)
         if trouble := self._subscriber.trouble:
             return "incomplete", trouble

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 from clusterllm_mqtt.errors import BrokerError
 from clusterllm_mqtt.mqtt.events import Connected, Disconnected
 from clusterllm_mqtt.mqtt.snapshot import QUIET_S, Snapshot
-from clusterllm_mqtt.outpost.roster import LEASE_S, Roster
+from clusterllm_mqtt.outpost.leases import LEASE_S
+from clusterllm_mqtt.outpost.roster import Roster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from clusterllm_mqtt.mqtt.events import Received, SessionEvent
     from clusterllm_mqtt.mqtt.snapshot import SubscribingClient
@@ -51,9 +52,10 @@ class Subscriber:
         self._again_s = again_s
         self._roster = Roster()
         self._snapshot = Snapshot(topics.bridge_filters(), lambda _: self._expected())
-        self._blind_since_s: float | None = clock()
-        self._is_whole = False
-        self._refused = ""
+        self._is_connected = False
+        self._is_read = False
+        self._unknown_since_s = clock()
+        self._unread = ""
         self._told = ""
         self._reading: asyncio.Task[None] | None = None
 
@@ -63,32 +65,30 @@ class Subscriber:
         Without a broker it is not known for 180 s; then no bridge is online any more.
         """
         now_s = self._clock()
-        if self._blind_since_s is not None:
-            return () if now_s - self._blind_since_s >= LEASE_S else None
-        if not self._is_whole or self._roster.missing(now_s):
-            return None
-        return self._roster.running(now_s)
+        if not self._is_connected:
+            return () if now_s - self._unknown_since_s >= LEASE_S else None
+        return self._roster.running(now_s) if self._is_read else None
 
     def lapses_in_s(self) -> float:
         """In how many seconds that may change by itself."""
         now_s = self._clock()
-        if self._blind_since_s is None:
+        if self._is_connected:
             return self._roster.lapses_s(now_s) - now_s
-        left_s = self._blind_since_s + LEASE_S - now_s
+        left_s = self._unknown_since_s + LEASE_S - now_s
         return left_s if left_s > 0 else LEASE_S
 
     @property
     def trouble(self) -> str:
         """Why it is not known what runs, or not of every endpoint; "" when all is well."""
         now_s = self._clock()
-        if self._refused:
-            return self._refused
-        missing = self._roster.missing(now_s)
-        if missing:
-            return f"{len(missing)} retained topics have not arrived: {self._names(missing)}"
-        unreadable = self._roster.unreadable(now_s)
-        if unreadable:
-            return f"{len(unreadable)} records cannot be read: {self._names(unreadable)}"
+        if self._unread:
+            return self._unread
+        if awaited := self._roster.awaited(now_s):
+            return f"waiting to hear from bridges again: {_some(awaited)}"
+        if missing := self._roster.missing(now_s):
+            return f"retained topics have not arrived: {self._some_topics(missing)}"
+        if unreadable := self._roster.unreadable(now_s):
+            return f"retained topics cannot be read: {self._some_topics(unreadable)}"
         return ""
 
     def take(self, event: SessionEvent, tasks: asyncio.TaskGroup) -> None:
@@ -96,12 +96,14 @@ class Subscriber:
         if isinstance(event, Connected):
             self._stop_reading()
             self._roster.start_over(self._clock())
-            self._blind_since_s, self._is_whole = None, False
+            self._is_connected, self._is_read = True, False
             self._reading = tasks.create_task(self._keep_reading(), name="read retained topics")
         elif isinstance(event, Disconnected):
             self._stop_reading()
-            self._blind_since_s = self._clock()
-            self._roster.lost(self._blind_since_s)
+            if self.running() is not None:  # a broker that comes and goes tells nothing new
+                self._unknown_since_s = self._clock()
+            self._is_connected = False
+            self._roster.lost(self._clock())
             self._changed()
         else:
             self._saw(event)
@@ -126,34 +128,43 @@ class Subscriber:
             try:
                 await self._snapshot.read(self._session, quiet_s=self._quiet_s)
             except BrokerError as error:
-                self._refused = str(error)
+                self._unread = str(error)
             else:
-                self._refused, self._is_whole = "", True
+                self._unread, self._is_read = "", True
             self._changed()
             read_s = self._clock()
             while self._clock() - read_s < REFRESH_S:
                 self._tell()
                 await asyncio.sleep(self._again_s)
-                if self.running() is None:
+                if self._unread or self._roster.missing(self._clock()):
                     break
 
     def _tell(self) -> None:
         """Log each trouble once, and its end."""
         trouble = self.trouble
-        if trouble and trouble != self._told:
+        if trouble == self._told:
+            return
+        if trouble:
             effect = "; nothing is pushed meanwhile" if self.running() is None else ""
             _LOGGER.warning("%s%s", trouble, effect)
-        elif self._told and not trouble:
+        else:
             _LOGGER.info("all retained topics are there, and can be read")
         self._told = trouble
+        self._changed()
 
     def _expected(self) -> frozenset[str]:
         return frozenset(map(self._topics.of_bridge, self._roster.expected()))
 
-    def _names(self, topics: tuple[BridgeTopic, ...]) -> str:
-        shown = ", ".join(map(self._topics.of_bridge, topics[:_SHOWN]))
-        return shown if len(topics) <= _SHOWN else f"{shown}, …"
+    def _some_topics(self, topics: Sequence[BridgeTopic]) -> str:
+        return _some([self._topics.of_bridge(topic) for topic in topics])
 
     def _stop_reading(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = len(names) - _SHOWN
+    shown = ", ".join(names[:_SHOWN])
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -11,7 +11,7 @@ import pytest
 from rig.stub import StubEndpoint
 
 from clusterllm_mqtt.drivers.http import get
-from clusterllm_mqtt.errors import ProbeError
+from clusterllm_mqtt.errors import HttpError
 from clusterllm_mqtt.http_client import MAX_BODY, new_client
 from clusterllm_mqtt.models import Reason
 
@@ -133,7 +133,7 @@ async def test_a_slow_body_is_a_timeout_of_the_body(client: httpx.AsyncClient) -
 
 async def test_no_get_lives_beyond_the_deadline(client: httpx.AsyncClient) -> None:
     async with StubEndpoint() as stub:
-        with pytest.raises(ProbeError) as late:
+        with pytest.raises(HttpError) as late:
             await get(client, stub.url, deadline_s=0)
     assert late.value.reason is Reason.TIMEOUT
     assert stub.requests == []

@@ -144,3 +144,33 @@ async def test_the_time_is_bounded() -> None:
     snapshot = Snapshot(["a"], lambda _: frozenset({"b"}))
     async with asyncio.timeout(5):
         assert await snapshot.read(Silent(), quiet_s=0.05, limit_s=0.3) == {"b"}
+
+
+async def test_steady_live_traffic_does_not_keep_it_from_asking_for_what_is_missing() -> None:
+    class Busy:
+        """Drops `b` in the burst, hands it over when asked, and repeats `a` all the time."""
+
+        def __init__(self) -> None:
+            self.chatter: asyncio.Task[None] | None = None
+
+        async def subscribe(self, *filters: str, qos: int = 1) -> None:
+            assert qos == 1
+            if self.chatter is None:
+                self.chatter = asyncio.create_task(self.repeat())
+            if "b" in filters:
+                snapshot.saw("b", b"1")
+
+        async def unsubscribe(self, *filters: str) -> None:
+            """Nothing to do."""
+
+        async def repeat(self) -> None:
+            for number in range(500):
+                snapshot.saw("a", str(number).encode())
+                await asyncio.sleep(0.01)
+
+    broker = Busy()
+    snapshot = Snapshot(["+"], lambda _: frozenset({"a", "b"}))
+    async with asyncio.timeout(2):
+        assert await snapshot.read(broker, quiet_s=0.1) == frozenset()
+    assert broker.chatter is not None
+    broker.chatter.cancel()

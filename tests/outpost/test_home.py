@@ -192,3 +192,25 @@ async def test_a_bridge_that_is_slow_to_come_back_to_a_broker_that_forgot_it_is_
     home.programs["bridge"].process.send_signal(signal.SIGCONT)
     await home.converges()
     assert False not in home.pushed_between(begin, now())
+
+
+async def test_a_broker_that_stops_in_order_and_restores_everybodys_will_takes_nobody_out(
+    home: Home, tmp_path: Path
+) -> None:
+    home.broker = Mosquitto(tmp_path, "persistence true", f"persistence_location {tmp_path}/")
+    for part in PARTS:
+        await home.start(part)
+    await home.converges()
+    begin = now()
+    bridge = home.programs["bridge"].process
+    bridge.send_signal(signal.SIGSTOP)
+    home.broker.stop()
+    await home.kill("broker")
+    await home.start("broker")
+    retained = home.broker.retained("clusterllm/bridge/home/availability")
+    assert b"offline" in retained.values(), "the will did not come back: this proves nothing"
+    await asyncio.sleep(4)
+    bridge.send_signal(signal.SIGCONT)
+    await home.converges()
+    await asyncio.sleep(2)
+    assert False not in home.pushed_between(begin, now())

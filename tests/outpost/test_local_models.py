@@ -13,7 +13,8 @@ from rig.stub import StubEndpoint
 
 from clusterllm_mqtt.errors import LocalModelsError
 from clusterllm_mqtt.http_client import new_client
-from clusterllm_mqtt.outpost.ollama import LocalModels, Ollama
+from clusterllm_mqtt.outpost.local_models import LocalModels
+from clusterllm_mqtt.outpost.ollama import Ollama
 from clusterllm_mqtt.outpost.payload import RegistryModel
 
 A, B = RegistryModel("a"), RegistryModel("b")
@@ -98,7 +99,7 @@ async def test_the_loss_of_an_empty_list_and_another_trouble_are_told() -> None:
 
 
 async def test_loss_and_return_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="clusterllm_mqtt.outpost.ollama")
+    caplog.set_level(logging.INFO, logger="clusterllm_mqtt.outpost.local_models")
     other = LocalModelsError("other")
     await Script((A,), AWAY, (A,), AWAY, AWAY, other, AWAY, (A,), (A,), AWAY, other).play()
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [

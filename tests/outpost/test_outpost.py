@@ -57,9 +57,11 @@ def options(broker: Mosquitto, registry: Registry, **more: Any) -> OutpostOption
 @asynccontextmanager
 async def outpost(broker: Mosquitto, registry: Registry, **more: Any) -> AsyncIterator[None]:  # noqa: ANN401
     task = asyncio.create_task(Outpost(options(broker, registry, **more)).run())
-    yield
-    task.cancel()
-    await asyncio.wait([task])
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
     assert task.cancelled()
 
 
@@ -236,7 +238,7 @@ async def test_trouble_with_the_registry_is_told_with_its_reason(
         status = own(mosquitto)
         assert status["pushes"] == 0
         assert registry.host_port in status["last_error"]
-        await eventually(lambda: mosquitto.retained()[TOPICS.availability] == b"online")
+        await eventually(lambda: mosquitto.retained().get(TOPICS.availability) == b"online")
 
 
 async def test_html_with_a_200_and_a_slow_answer_are_successes(mosquitto: Mosquitto) -> None:
@@ -298,14 +300,16 @@ async def test_its_own_topics(mosquitto: Mosquitto, caplog: pytest.LogCaptureFix
 async def test_without_home_assistant_there_is_no_device(mosquitto: Mosquitto) -> None:
     async with Registry(OK) as registry, outpost(mosquitto, registry, home_assistant=False):
         await eventually(lambda: own(mosquitto).get("pushes") == 1)
-        assert TOPICS.discovery not in mosquitto.retained()
+        retained = mosquitto.retained()
+        assert TOPICS.status in retained
+        assert TOPICS.discovery not in retained
 
 
 async def test_an_offline_that_is_not_ours_does_not_stand(mosquitto: Mosquitto) -> None:
     async with Registry(OK) as registry, outpost(mosquitto, registry):
         await eventually(lambda: mosquitto.retained().get(TOPICS.availability) == b"online")
         mosquitto.publish(TOPICS.availability, "offline", "-r", "-q", "1")
-        await eventually(lambda: mosquitto.retained()[TOPICS.availability] == b"online")
+        await eventually(lambda: mosquitto.retained().get(TOPICS.availability) == b"online")
 
 
 async def test_home_assistants_birth_is_answered_with_everything(mosquitto: Mosquitto) -> None:

@@ -74,6 +74,10 @@ def test_the_registry_may_ask_for_a_longer_wait(asked: float | None, waits: floa
     assert PushPlan().failed(asks_for(asked), 0.0, chance=0.0) == waits
 
 
+def test_a_fleet_that_was_asked_to_wait_does_not_come_back_as_one() -> None:
+    assert PushPlan().failed(asks_for(100.0), 0.0, chance=1.0) == 125
+
+
 @given(st.integers(1, 2000), st.floats(0, 1))
 def test_however_often_it_fails_the_wait_has_its_bounds(times: int, chance: float) -> None:
     plan = PushPlan()

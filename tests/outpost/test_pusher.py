@@ -79,9 +79,11 @@ class World:
 async def pushing(plan: PushPlan | None = None) -> AsyncIterator[World]:
     world = World(plan)
     task = asyncio.create_task(world.pusher.run())
-    yield world
-    task.cancel()
-    await asyncio.wait([task])
+    try:
+        yield world
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
     assert task.cancelled()
 
 
@@ -155,18 +157,18 @@ async def test_while_the_registry_is_away_nothing_queues_and_nothing_is_lost() -
     async with pushing(PushPlan(first_backoff_s=0.2)) as world:
         world.answers = [AWAY]
         world.become(models("old"))
-        await eventually(lambda: world.pusher.record.error is AWAY)
+        await eventually(lambda: world.pusher.history.error is AWAY)
         for number in range(10):
             world.become(models(f"m{number}"))
             await asyncio.sleep(0)
         await eventually(lambda: world.names == [["m9"]])
-        assert world.pusher.record.error is None
+        assert world.pusher.history.error is None
 
 
 async def test_a_change_does_not_shorten_the_back_off() -> None:
     async with pushing(PushPlan(first_backoff_s=30.0)) as world:
         world.answers = [AWAY]
-        await eventually(lambda: world.pusher.record.error is AWAY)
+        await eventually(lambda: world.pusher.history.error is AWAY)
         world.become(models("m"))
         await asyncio.sleep(4 * COALESCE_S)
         assert world.pushed == []
@@ -184,9 +186,9 @@ async def test_each_trouble_is_logged_once_and_its_end(caplog: pytest.LogCapture
 async def test_a_rejection_is_remembered_with_its_reason() -> None:
     async with pushing() as world:
         world.answers = [RegistryRejectedError(Reason.FORBIDDEN, "host: HTTP 403")]
-        await eventually(lambda: world.pusher.record.error is not None)
+        await eventually(lambda: world.pusher.history.error is not None)
         assert world.told == 1
-        assert world.pusher.record.pushes == 0
+        assert world.pusher.history.pushes == 0
 
 
 async def test_a_revoked_token_ends_it_and_is_told_before() -> None:
@@ -195,14 +197,14 @@ async def test_a_revoked_token_ends_it_and_is_told_before() -> None:
     with pytest.raises(RegistryRevokedError):
         await world.pusher.run()
     assert world.told == 1
-    assert isinstance(world.pusher.record.error, RegistryRevokedError)
+    assert isinstance(world.pusher.history.error, RegistryRevokedError)
 
 
 async def test_the_record_tells_what_was_pushed_and_when() -> None:
     async with pushing() as world:
         world.become(models("m"))
-        await eventually(lambda: world.pusher.record.pushes == 1)
-        record = world.pusher.record
+        await eventually(lambda: world.pusher.history.pushes == 1)
+        record = world.pusher.history
     assert record.content == models("m")
     assert record.last_push_at is not None
     assert record.error is None

@@ -14,7 +14,7 @@ from clusterllm_mqtt.errors import BrokerRefusedError
 from clusterllm_mqtt.mqtt.events import Connected, Disconnected, Received
 from clusterllm_mqtt.mqtt.session import Session
 from clusterllm_mqtt.mqtt.topics import OutpostTopics
-from clusterllm_mqtt.outpost.roster import GRACE_S, LEASE_S
+from clusterllm_mqtt.outpost.leases import GRACE_S, LEASE_S
 from clusterllm_mqtt.outpost.subscriber import REFRESH_S, Subscriber
 
 if TYPE_CHECKING:
@@ -209,6 +209,34 @@ async def test_without_a_broker_nothing_is_known_and_later_that_nobody_is_online
         assert broker.subscriber.lapses_in_s() > 0
 
 
+async def test_a_broker_that_comes_and_goes_keeps_no_old_state_alive() -> None:
+    async with Broker().open() as broker:
+        broker.retain("a")
+        broker.take(Connected("5"))
+        await eventually(lambda: broker.keys == ["a"])
+        for _ in range(int(LEASE_S / 20)):
+            broker.take(Disconnected("again"))
+            broker.take(Connected("5"))
+            broker.now_s += 20
+            assert broker.keys is None
+        broker.take(Disconnected("again"))
+        assert broker.keys == []
+
+
+async def test_a_refusal_while_all_is_known_is_asked_again_soon() -> None:
+    async with Broker().open() as broker:
+        broker.retain("a")
+        broker.take(Connected("5"))
+        await eventually(lambda: broker.keys == ["a"])
+        broker.refuses = True
+        broker.now_s += REFRESH_S
+        broker.live("availability", b"online")
+        await eventually(lambda: "check its ACL" in broker.subscriber.trouble)
+        assert broker.keys == ["a"]
+        broker.refuses = False
+        await eventually(lambda: broker.subscriber.trouble == "")
+
+
 async def test_a_broker_that_never_was_there_is_the_same() -> None:
     broker = Broker()
     broker.now_s += LEASE_S
@@ -223,7 +251,7 @@ async def test_after_a_restart_of_the_broker_its_bridges_are_waited_for() -> Non
         broker.take(Disconnected("restart"))
         broker.retained.clear()
         broker.take(Connected("5"))
-        await eventually(lambda: "availability" in broker.subscriber.trouble)
+        await eventually(lambda: "waiting to hear from bridges" in broker.subscriber.trouble)
         assert broker.keys is None
         broker.live("endpoint/a/info", RUNNING)
         broker.live("status", b'{"endpoints":["a"]}')
@@ -239,7 +267,7 @@ async def test_a_bridge_that_died_with_the_broker_is_not_waited_for_in_vain() ->
         broker.take(Disconnected("restart"))
         broker.retained.clear()
         broker.take(Connected("5"))
-        await eventually(lambda: "availability" in broker.subscriber.trouble)
+        await eventually(lambda: "waiting to hear from bridges" in broker.subscriber.trouble)
         assert broker.subscriber.lapses_in_s() == GRACE_S
         broker.now_s += GRACE_S
         await eventually(lambda: broker.keys == [])
