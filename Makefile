@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format lint types imports unit system-packages lock test-lowest docs build clean
+.PHONY: help run test check format lint types imports unit test-homeassistant system-packages lock test-lowest docs build clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -56,6 +56,9 @@ imports: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
 
+test-homeassistant: system-packages $(VENV)/.dev ## the tests in a real Home Assistant, which is installed into .homeassistant
+	$(BIN)/pytest -m homeassistant tests/homeassistant $(ARGS)
+
 lock: $(VENV)/bin/python ## pin anew what pyproject.toml allows
 	$(BIN)/python -m pip install --quiet 'uv>=0.8'
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate \
@@ -72,4 +75,4 @@ build: $(VENV)/.dev ## wheel and source distribution in dist/
 	$(BIN)/uv build --quiet
 
 clean: ## remove everything that make made
-	rm -rf $(VENV) .venv-lowest dist .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .homeassistant dist .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,7 +10,7 @@ from syrupy.extensions.json import JSONSnapshotExtension
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-pytest_plugins = ["rig.llamacpp", "rig.mosquitto", "rig.mdns", "rig.lan"]
+pytest_plugins = ["rig.llamacpp", "rig.mosquitto", "rig.mdns", "rig.lan", "rig.homeassistant_home"]
 
 
 @pytest.fixture
