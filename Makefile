@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format lint types imports unit test-homeassistant system-packages lock test-lowest docs build clean
+.PHONY: help run test check format lint types imports unit test-homeassistant bench-outpost system-packages lock test-lowest docs build clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -58,6 +58,9 @@ unit: $(VENV)/.dev
 
 test-homeassistant: system-packages $(VENV)/.dev ## the tests in a real Home Assistant, which is installed into .homeassistant
 	$(BIN)/pytest -m homeassistant tests/homeassistant $(ARGS)
+
+bench-outpost: $(VENV)/.dev ## how far one Mosquitto and one outpost go, about 7 minutes
+	$(BIN)/python benchmarks/outpost_scale.py $(ARGS)
 
 lock: $(VENV)/bin/python ## pin anew what pyproject.toml allows
 	$(BIN)/python -m pip install --quiet 'uv>=0.8'

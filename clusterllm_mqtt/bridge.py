@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,8 @@ from clusterllm_mqtt.mdns.browser import Browser, MdnsOptions
 from clusterllm_mqtt.models import EndpointFound, MdnsHealth, MdnsState, State
 from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
 from clusterllm_mqtt.mqtt.messages import availability_message
-from clusterllm_mqtt.mqtt.publisher import HEARTBEAT_S, Publisher
+from clusterllm_mqtt.mqtt.presence import HEARTBEAT_S
+from clusterllm_mqtt.mqtt.publisher import Publisher
 from clusterllm_mqtt.mqtt.session import Session
 from clusterllm_mqtt.mqtt.topics import BridgeTopics
 from clusterllm_mqtt.scheduler import Clock, Scheduler, SystemClock
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from clusterllm_mqtt.mqtt.messages import Message
 
 FORGET_EVERY_S: Final = 60.0
+RECALL_PATIENCE_S: Final = 45.0
+"""How long browsing waits for a broker that may remember endpoints."""
+
 COMMAND_PAUSE_S: Final = 2.0
 """A command to probe within this time after the last one is ignored."""
 
@@ -68,7 +73,8 @@ class Bridge:
             options.topics, inventory, self._clock.now(), home_assistant=options.home_assistant
         )
         self._browser: Browser | None = None
-        self._commanded_s = float("-inf")
+        self._commanded_s: dict[str | None, float] = {}
+        self._recalled = asyncio.Event()
         self._result_came = asyncio.Event()
 
     @property
@@ -133,6 +139,7 @@ class Bridge:
         for key in self._state.recall(held, allowed=allowed, now=now, now_s=now_s):
             _LOGGER.info("%s: known from an earlier life", key)
         self._watch()
+        self._recalled.set()
 
     async def all_probed(self) -> None:
         """Return when every endpoint that is known by now has been probed in this life."""
@@ -144,11 +151,14 @@ class Bridge:
     def command(self, topic: str) -> None:
         """Somebody asks to probe one endpoint, or all."""
         now_s = self._clock.monotonic()
-        if now_s - self._commanded_s < COMMAND_PAUSE_S:
-            return
-        self._commanded_s = now_s
         parsed = self._options.topics.parse_endpoint(topic)
-        self._scheduler.probe_now(parsed.key if parsed else None)
+        key = parsed.key if parsed else None
+        if key is not None and key not in self._scheduler.watched:
+            return
+        if now_s - self._commanded_s.get(key, float("-inf")) < COMMAND_PAUSE_S:
+            return
+        self._commanded_s[key] = now_s
+        self._scheduler.probe_now(key)
 
     def note_error(self, text: str) -> None:
         """What went wrong last, for the status."""
@@ -182,6 +192,9 @@ class Bridge:
 
     async def _browse(self, options: MdnsOptions) -> None:
         async with Browser(options) as self._browser:
+            with contextlib.suppress(TimeoutError):  # who is remembered comes before who is found
+                async with asyncio.timeout(RECALL_PATIENCE_S):
+                    await self._recalled.wait()
             async for event in self._browser.events():
                 if isinstance(event, MdnsHealth):
                     self._set_mdns(event)

@@ -103,6 +103,7 @@ class Inventory:
             age_s = (now - state_since).total_seconds()
             limit_s = max(self._forget_after_s - _OBSERVED_S, 0.0)
             entry.gone_since_s = now_s - min(max(age_s, 0.0), limit_s)
+        self._settle_claims(hosts)
         return True
 
     def found(self, service: Service) -> Endpoint | None:
@@ -207,6 +208,7 @@ class Inventory:
         self._by_instance[instance] = entry
         entry.instances.add(instance)
         entry.gone_since_s = None
+        self._settle_claims(entry.hosts if before is None else entry.hosts | before.hosts)
 
     def _move(self, entry: EndpointMemory, url: str, hosts: frozenset[str]) -> None:
         left, entry.hosts = entry.hosts, hosts

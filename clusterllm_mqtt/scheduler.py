@@ -109,7 +109,7 @@ class Scheduler:
         self._clock = clock or SystemClock()
         self._slots = asyncio.Semaphore(max_in_flight)
         self._slow_slots = asyncio.Semaphore(max(max_in_flight // 2, 1))
-        self._results: asyncio.Queue[ProbeResult] = asyncio.Queue()
+        self._results: asyncio.Queue[tuple[_Loop, ProbeResult]] = asyncio.Queue()
         self._loops: dict[str, _Loop] = {}
         self._random = random.Random()  # noqa: S311  # spreads load, guards nothing
 
@@ -151,8 +151,8 @@ class Scheduler:
     async def results(self) -> AsyncIterator[ProbeResult]:
         """Every probe of every watched endpoint, in the order in which they end."""
         while True:
-            result = await self._results.get()
-            if result.key in self._loops:
+            loop, result = await self._results.get()
+            if self._loops.get(result.key) is loop:  # not replaced meanwhile: of this address
                 yield result
 
     async def _run(self, loop: _Loop) -> None:
@@ -160,7 +160,7 @@ class Scheduler:
         pause_s = self._interval_s * self._random.random()  # spreads what started together
         while True:
             result = await self._probe(loop)
-            self._results.put_nowait(result)
+            self._results.put_nowait((loop, result))
             if result.detection.info.state is State.RUNNING:
                 loop.failures = 0
             else:

@@ -236,3 +236,31 @@ class Lan(RuleBasedStateMachine):
 
 TestLan = Lan.TestCase
 TestLan.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+X, Y, Z = (f"http://192.168.1.{number}:8080" for number in (5, 6, 7))
+
+
+def test_one_server_that_is_found_before_its_memory_is_one_endpoint() -> None:
+    """The services of a host may be heard of before the broker was read."""
+    inventory = Inventory()
+    inventory.found(service("new", X))
+    assert recall(inventory, browsed("old", X), State.NOT_REACHABLE)
+    for seconds in (11, 26, 41):
+        inventory.record(up(browsed("old", X), seconds))
+        inventory.record(up(browsed("new", X), seconds))
+    assert [s.info.state for s in inventory.states].count(State.RUNNING) == 1
+
+
+def test_an_address_that_is_free_again_goes_back_to_who_had_it() -> None:
+    inventory = Inventory()
+    inventory.found(service("b", Y))
+    inventory.found(service("alias", Y))
+    inventory.found(service("a", X))
+    inventory.lost(service("a").instance, now_s=1)
+    inventory.found(service("b", X))  # which displaces a
+    inventory.lost(service("b").instance, now_s=2)
+    inventory.found(service("alias", Z))  # nobody is named at X any more
+    for seconds in (10, 20, 30):
+        inventory.record(up(browsed("a", X), seconds))
+    assert state_of(inventory, browsed("a", X)) is State.RUNNING

@@ -53,4 +53,4 @@ async def reading(
 async def _feed(events: AsyncIterator[object], snapshot: Snapshot) -> None:
     async for event in events:
         if isinstance(event, Received):
-            snapshot.saw(event.topic, event.payload)
+            snapshot.saw(event.topic, event.payload, is_retained=event.retain)

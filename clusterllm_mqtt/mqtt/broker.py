@@ -74,11 +74,17 @@ class PrivateBroker:
     """
 
     def __init__(
-        self, folder: Path, *, port: int = PORT, programs: tuple[str, ...] = PROGRAMS
+        self,
+        folder: Path,
+        *,
+        port: int = PORT,
+        programs: tuple[str, ...] = PROGRAMS,
+        start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         self._folder = folder
         self._programs = programs
         self._wanted_port = port
+        self._start_timeout_s = start_timeout_s
         self._process: asyncio.subprocess.Process | None = None
         self._lock = -1
         self.host: Final = HOST
@@ -139,7 +145,9 @@ class PrivateBroker:
             await self._start(command)
         except BrokerUnavailableError:
             database = self._folder / "mosquitto.db"
-            if not database.is_file():
+            is_slow = self._process is None or self._process.returncode is None
+            await self._stop()
+            if is_slow or not database.is_file():
                 raise
             database.replace(database.with_suffix(".db.broken"))
             _LOGGER.warning("private broker: did not start; its database is set aside")
@@ -151,7 +159,7 @@ class PrivateBroker:
         except OSError as error:
             text = f"the private broker ({self.kind}) did not start: {error}"
             raise BrokerUnavailableError(text) from None
-        deadline_s = asyncio.get_running_loop().time() + START_TIMEOUT_S
+        deadline_s = asyncio.get_running_loop().time() + self._start_timeout_s
         while not await self._accepts():
             is_late = asyncio.get_running_loop().time() > deadline_s
             if is_late or self._process.returncode is not None:
@@ -196,8 +204,10 @@ class PrivateBroker:
                 return
             _LOGGER.warning("private broker: ended with code %s; starting it again", code)
             await asyncio.sleep(deaths - 1)
-            with contextlib.suppress(BrokerUnavailableError):
+            try:
                 await self._start(command)
+            except BrokerUnavailableError:
+                await self._stop()  # one that hangs would be waited for without end
 
     async def _stop(self) -> None:
         if self._process is None or self._process.returncode is not None:

@@ -1,4 +1,4 @@
-"""One connection to a broker, from CONNECT to its end; the only file that knows paho.
+"""One connection to a broker, from CONNECT to its end; with `paho_objects` all that knows paho.
 
 paho runs in its own thread. Everything it tells is handed to the event loop by
 `call_soon_threadsafe`, everything is sent from the event loop, and nothing waits in a callback. A
@@ -13,11 +13,6 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
-from paho.mqtt.client import Client as PahoClient
-from paho.mqtt.client import MQTTv5, MQTTv311
-from paho.mqtt.enums import CallbackAPIVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from clusterllm_mqtt.errors import BrokerRefusedError, BrokerUnavailableError
@@ -25,19 +20,21 @@ from clusterllm_mqtt.mqtt.acknowledgements import Acknowledgements, Acknowledgem
 from clusterllm_mqtt.mqtt.broker_options import socket_error
 from clusterllm_mqtt.mqtt.connack import NoAnswerError, ServerLimits, connect_error, server_limits
 from clusterllm_mqtt.mqtt.events import Closed, Received
+from clusterllm_mqtt.mqtt.paho_objects import CONNECT_TIMEOUT_S, new_paho, publish_properties
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
+    from paho.mqtt.client import Client as PahoClient
     from paho.mqtt.client import MQTTMessage
+    from paho.mqtt.properties import Properties
     from paho.mqtt.reasoncodes import ReasonCode
 
     from clusterllm_mqtt.mqtt.broker_options import BrokerOptions
     from clusterllm_mqtt.mqtt.events import ProtocolVersion
     from clusterllm_mqtt.mqtt.messages import Message
 
-CONNECT_TIMEOUT_S: Final = 5.0
 CLOSE_TIMEOUT_S: Final = 1.0
 _UNSPECIFIED: Final = 128
 _TAKEN_OVER: Final = 142
@@ -66,23 +63,11 @@ class Connection:
         self.closed: asyncio.Future[Closed] = self._loop.create_future()
         self.version: Final = version
         self._limits = ServerLimits()
+        self._is_publishing = False
+        self._is_abandoned = False
         self._turn = asyncio.Lock()
-        self._paho = paho = PahoClient(
-            CallbackAPIVersion.VERSION2,
-            client_id=client_id,
-            clean_session=None if version == "5" else True,
-            protocol=MQTTv5 if version == "5" else MQTTv311,
-            reconnect_on_failure=False,
-        )
-        paho.connect_timeout = CONNECT_TIMEOUT_S
-        if options.username:
-            password = options.password.get_secret_value() if options.password else None
-            paho.username_pw_set(options.username, password)
-        if tls is not None:
-            paho.tls_set_context(tls)
-        if will is not None:
-            paho.will_set(will.topic, will.payload, will.qos, will.retain)
-        self._listen(paho)
+        self._paho = new_paho(options, client_id=client_id, version=version, will=will, tls=tls)
+        self._listen(self._paho)
 
     async def open(self) -> None:
         """Connect.
@@ -94,10 +79,12 @@ class Connection:
             BrokerUnavailableError: no connection now.
         """
         try:
-            to = self._options
-            await asyncio.to_thread(self._paho.connect, to.host, to.port, to.keepalive_s)
+            await asyncio.to_thread(self._connect)
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that is none
             raise socket_error(self._options, error) from None
+        except asyncio.CancelledError:
+            self._is_abandoned = True
+            raise
         self._paho.loop_start()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -109,11 +96,19 @@ class Connection:
                 raise BrokerUnavailableError(text) from None
             raise
 
-    async def close(self) -> None:
-        """DISCONNECT, and end paho's thread, at the latest after `CLOSE_TIMEOUT_S`."""
-        self._paho.disconnect()
+    def _connect(self) -> None:
+        """In a thread, which nobody can cancel: who gave up meanwhile must not be taken over."""
+        to = self._options
+        self._paho.connect(to.host, to.port, to.keepalive_s)
+        if self._is_abandoned:
+            self._paho.disconnect()
+
+    async def close(self, *, leave_will: bool = False) -> None:
+        """DISCONNECT, or leave the will to be published; end paho's thread within a second."""
+        if not leave_will:
+            self._paho.disconnect()
         stopping = asyncio.create_task(asyncio.to_thread(self._paho.loop_stop))
-        await asyncio.wait([stopping], timeout=CLOSE_TIMEOUT_S)
+        await asyncio.wait([stopping], timeout=0 if leave_will else CLOSE_TIMEOUT_S)
         connection = self._paho.socket()
         if not stopping.done() and isinstance(connection, socket.socket):
             with contextlib.suppress(OSError):  # paho waits for a broker that hangs; past TLS, too
@@ -144,10 +139,15 @@ class Connection:
                 refused.append(f"{message.topic} (more than {self._limits.max_packet} bytes)")
                 continue
             what = message.topic, message.payload, message.qos, message.retain
-            info = self._paho.publish(*what, self._properties(message))
+            properties = publish_properties(message, self.version)
+            info = self._paho.publish(*what, properties)
             if message.qos:
                 sent.append((message.topic, info.mid))
-        answers = await self._acknowledged(*(packet_id for _, packet_id in sent))
+        self._is_publishing = True
+        try:
+            answers = await self._acknowledged(*(packet_id for _, packet_id in sent))
+        finally:
+            self._is_publishing = False
         for (topic, _), codes in zip(sent, answers, strict=True):
             refused += [f"{topic} ({code})" for code in codes if code.is_failure]
         return refused
@@ -188,16 +188,6 @@ class Connection:
             self._finish(Closed("an acknowledgement is overdue"))
             raise
 
-    def _properties(self, message: Message) -> Properties | None:
-        if self.version != "5":
-            return None
-        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
-        if message.payload.startswith(b"{"):
-            properties.ContentType = "application/json"
-        if message.expiry_s is not None:
-            properties.MessageExpiryInterval = message.expiry_s
-        return properties
-
     # paho's thread -> event loop
 
     def _listen(self, paho: PahoClient) -> None:
@@ -237,7 +227,9 @@ class Connection:
 
     def _ended(self, code: ReasonCode, is_told: bool) -> None:  # noqa: FBT001  # handed over
         if not is_told and code.value == _UNSPECIFIED:
-            self._finish(Closed("closed by the other side", is_silent=True))
+            is_publishing = self._is_publishing
+            text = "closed by the other side"
+            self._finish(Closed(text, is_silent=True, is_publishing=is_publishing))
         else:
             self._finish(Closed(str(code), is_taken_over=code.value == _TAKEN_OVER))
 

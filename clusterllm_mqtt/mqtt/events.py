@@ -43,9 +43,11 @@ class Closed:
     """Why one connection ended.
 
     `is_taken_over`: the broker says that another client has our id. `is_silent`: the other side
-    ended it and gave no reason, as a broker that stops does, and one of 3.1.1 on a takeover.
+    ended it and gave no reason, as a broker that stops does, and one of 3.1.1 on a takeover, or
+    when it dislikes a message: `is_publishing` while one is not acknowledged.
     """
 
     detail: str
     is_taken_over: bool = False
     is_silent: bool = False
+    is_publishing: bool = False

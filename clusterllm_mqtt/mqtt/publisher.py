@@ -9,40 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from clusterllm_mqtt.errors import BrokerError, BrokerRefusedError
 from clusterllm_mqtt.mqtt.events import Connected, Disconnected, Received
-from clusterllm_mqtt.mqtt.messages import OFFLINE, ONLINE, availability_message
+from clusterllm_mqtt.mqtt.in_flight import InFlight
+from clusterllm_mqtt.mqtt.messages import ONLINE, availability_message
+from clusterllm_mqtt.mqtt.patience import Patience
+from clusterllm_mqtt.mqtt.presence import (
+    HEARTBEAT_S,
+    RETRY_S,
+    BrokerSession,
+    greeting_delay_s,
+    say_goodbye,
+)
 from clusterllm_mqtt.mqtt.retained import diff, indexed_topics
-from clusterllm_mqtt.mqtt.snapshot import Snapshot, SubscribingClient
+from clusterllm_mqtt.mqtt.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from clusterllm_mqtt.mqtt.events import SessionEvent
     from clusterllm_mqtt.mqtt.messages import Message
     from clusterllm_mqtt.mqtt.topics import BridgeTopics
 
-HEARTBEAT_S: Final = 60.0
-RETRY_S: Final = 5.0
-_GREETING_DELAY_S: Final = (0.5, 3.0)
-_GOODBYE_TIMEOUT_S: Final = 3.0
 _LOGGER = logging.getLogger(__name__)
-
-
-class BrokerSession(SubscribingClient, Protocol):
-    """What the publisher needs of the MQTT session."""
-
-    def events(self) -> AsyncIterator[SessionEvent]:
-        """Connections, disconnections and messages, in order."""
-        ...
-
-    async def publish(self, *messages: Message) -> None:
-        """Send in this order, acknowledged."""
-        ...
 
 
 class Truth(Protocol):
@@ -92,6 +83,8 @@ class Publisher:
         self._is_synced = False
         self._has_recalled = False
         self._noted = ""
+        self._patience = Patience()
+        self._in_flight: list[InFlight] = []
         self._syncing: asyncio.Task[None] | None = None
         self._greeting: asyncio.Task[None] | None = None
 
@@ -111,12 +104,13 @@ class Publisher:
             tasks.create_task(self._publish_changes(), name="publish changes")
             tasks.create_task(self._beat(), name="heartbeat")
             async for event in self._session.events():
-                self._stop(self._syncing if not isinstance(event, Received) else None)
+                _stop(self._syncing if not isinstance(event, Received) else None)
                 if isinstance(event, Connected):
                     self._noted = ""
                     self._syncing = tasks.create_task(self._synchronise(), name="synchronise")
                 elif isinstance(event, Disconnected):
                     self._is_synced = False
+                    self._events.clear()  # told later, they would be lies
                     self._truth.note_error(f"connection to the broker lost: {event.detail}")
                 else:
                     self._received(event, tasks)
@@ -124,11 +118,8 @@ class Publisher:
     async def goodbye(self) -> None:
         """Say `offline`, acknowledged; for a clean end."""
         self._is_synced = False
-        try:
-            async with asyncio.timeout(_GOODBYE_TIMEOUT_S):
-                await self._session.publish(availability_message(self._topics, online=False))
-        except (BrokerError, TimeoutError):
-            _LOGGER.info("%s: offline not published; the will says it", self._topics.bridge)
+        offline = availability_message(self._topics, online=False)
+        await say_goodbye(self._session, self._topics.bridge, offline)
 
     async def _synchronise(self) -> None:
         """From a new connection to `online`."""
@@ -186,7 +177,7 @@ class Publisher:
         topics = self._topics
         if message.topic == topics.home_assistant_status:
             if message.payload == ONLINE:
-                self._stop(self._greeting)
+                _stop(self._greeting)
                 self._greeting = tasks.create_task(self._greet(), name="greet Home Assistant")
         elif message.topic.endswith("/command/probe"):
             if not message.retain:
@@ -197,18 +188,28 @@ class Publisher:
     def _saw(self, message: Received, tasks: asyncio.TaskGroup) -> None:
         """One of our own topics: an echo, what an earlier life left, or somebody else's doing."""
         before = self._snapshot.held.get(message.topic, b"")
-        self._snapshot.saw(message.topic, message.payload)
-        if not self._is_synced or message.payload == before:
+        self._snapshot.saw(message.topic, message.payload, is_retained=message.retain)
+        echoes = [batch.heard(message.topic, message.payload) for batch in self._in_flight]
+        if any(echoes) or not self._is_synced or message.payload == before:
             return
         if message.topic != self._topics.availability:
-            self._dirty.set()
-        elif message.payload == OFFLINE:  # the will of a half-dead earlier connection
+            self._mend(message)
+        elif message.payload != ONLINE:  # the will of a half-dead earlier connection
             online = availability_message(self._topics, online=True)
             tasks.create_task(self._publish_or_note([online]), name="say online again")
 
+    def _mend(self, message: Received) -> None:
+        """Somebody else's doing is undone, but by two of the same id ever more slowly."""
+        loop = asyncio.get_running_loop()
+        pause_s = self._patience.pause_s(message.topic, loop.time())
+        loop.call_later(pause_s, self._dirty.set)
+        if pause_s > 1:
+            us = f"{message.topic} is written to by others, too"
+            self._note(BrokerError(f"{us}; is there another bridge {self._topics.bridge!r}?"))
+
     async def _greet(self) -> None:
         """Home Assistant came up: tell it everything again, not all bridges at once."""
-        await asyncio.sleep(random.uniform(*_GREETING_DELAY_S))  # noqa: S311  # spreads load
+        await asyncio.sleep(greeting_delay_s())
         if self._is_synced:
             online = availability_message(self._topics, online=True)
             await self._publish_or_note([*self._truth.desired().values(), online])
@@ -232,15 +233,18 @@ class Publisher:
         What the broker refused counts, too: it would only refuse it again, and one message that is
         too large, or that an ACL forbids, keeps back nothing else.
         """
+        batch = InFlight(messages)
+        self._in_flight.append(batch)
         try:
             await self._session.publish(*messages)
         except BrokerRefusedError as error:
             self._note(error)
-        for message in messages:
-            if message.retain:
-                self._snapshot.saw(message.topic, message.payload)
+        finally:
+            self._in_flight.remove(batch)
+        for topic, payload in batch.landed.items():
+            self._snapshot.saw(topic, payload)
 
-    @staticmethod
-    def _stop(task: asyncio.Task[None] | None) -> None:
-        if task is not None:
-            task.cancel()
+
+def _stop(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()

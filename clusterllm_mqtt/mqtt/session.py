@@ -63,6 +63,7 @@ class Session:
         self._failures = 0
         self._short_lives = 0
         self._told = ""
+        self._leaves_will = False
 
     async def __aenter__(self) -> Self:
         self._tls = tls_context(self._options)
@@ -78,6 +79,10 @@ class Session:
     def _tell_the_reader(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._events.put_nowait(error)
+
+    def leave_will(self, *, leave: bool = True) -> None:
+        """Whether the connection is to end without DISCONNECT, so that the will is published."""
+        self._leaves_will = leave
 
     @property
     def is_connected(self) -> bool:
@@ -170,11 +175,12 @@ class Session:
         self._tell(None)
         self._connection = connection
         self._events.put_nowait(Connected(connection.version))
+        closed = None
         try:
             closed = await asyncio.shield(connection.closed)
         finally:
             self._connection = None
-            await connection.close()
+            await connection.close(leave_will=closed is not None or self._leaves_will)
         self._judge(closed, time.monotonic() - started_s)
         self._tell(BrokerUnavailableError(f"{self._options}: connection lost: {closed.detail}"))
         self._events.put_nowait(Disconnected(closed.detail))
@@ -188,14 +194,15 @@ class Session:
         attempt is not delayed, and one that fails starts the count anew.
         """
         is_short = lived_s < SHORT_LIFE_S
-        self._short_lives = self._short_lives + 1 if closed.is_silent and is_short else 0
+        is_sudden = closed.is_silent and not closed.is_publishing  # else it may dislike a message
+        self._short_lives = self._short_lives + 1 if is_sudden and is_short else 0
         if closed.is_taken_over or self._short_lives >= _TAKEOVER_DROPS:
             us = f"{self._options} as {self._client_id!r}"
             sign = "connected" if closed.is_taken_over else "seems to connect"
             raise TakenOverError(
                 f"another client {sign} to {us}; stop one of the two, or give each its own id"
             )
-        if closed.is_silent or lived_s > STABLE_S:
+        if is_sudden or lived_s > STABLE_S:
             self._failures = 0
 
     def _tell(self, error: BrokerError | None) -> None:

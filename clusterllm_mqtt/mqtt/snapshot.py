@@ -49,12 +49,16 @@ class Snapshot:
         self._arrived = asyncio.Event()
         self.held: dict[str, bytes] = {}
 
-    def saw(self, topic: str, payload: bytes) -> None:
-        """Take in a message; an empty payload is a withdrawal."""
+    def saw(self, topic: str, payload: bytes, *, is_retained: bool = True) -> None:
+        """Take in a message; an empty payload is a withdrawal.
+
+        A live one is no part of a burst, nor is one that is repeated: where many bridges say
+        `online`, it is never quiet.
+        """
         if not payload:
             self.held.pop(topic, None)
             return
-        if topic not in self.held:  # what is repeated or changes says nothing of the burst
+        if is_retained and topic not in self.held:
             self._arrived.set()
         self.held[topic] = payload
 
@@ -76,16 +80,35 @@ class Snapshot:
         self.held.clear()
         deadline_s = time.monotonic() + limit_s
         await client.subscribe(*self._filters)
-        await self._quiet(quiet_s, deadline_s)
+        await self._settled(client, quiet_s, deadline_s)
         while (missing := sorted(self.missing)) and time.monotonic() < deadline_s:
             for start in range(0, len(missing), _BATCH):
                 batch = missing[start : start + _BATCH]
                 await client.subscribe(*batch)
-                await self._quiet(quiet_s, deadline_s, until=frozenset(batch))
+                await self._settled(client, quiet_s, deadline_s, until=frozenset(batch))
                 await client.unsubscribe(*batch)
             if self.missing.issuperset(missing):
                 break
         return self.missing
+
+    async def _settled(
+        self,
+        client: SubscribingClient,
+        quiet_s: float,
+        deadline_s: float,
+        *,
+        until: frozenset[str] = frozenset(),
+    ) -> None:
+        """Quiet, and quiet still after a round trip: what stalls hands over late, but in order."""
+        while True:
+            await self._quiet(quiet_s, deadline_s, until=until)
+            if (until and until <= self.held.keys()) or time.monotonic() >= deadline_s:
+                return
+            before = dict(self.held)
+            await client.subscribe(self._filters[0])
+            await asyncio.sleep(0)  # what came before the acknowledgement is read by now
+            if self.held == before:
+                return
 
     async def _quiet(
         self, quiet_s: float, deadline_s: float, *, until: frozenset[str] = frozenset()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from typing import TYPE_CHECKING, Final
 
 from clusterllm_mqtt.errors import BrokerError, BrokerRefusedError
@@ -17,19 +16,17 @@ from clusterllm_mqtt.mqtt.messages import (
     availability_message,
     outpost_status_message,
 )
-from clusterllm_mqtt.mqtt.publisher import HEARTBEAT_S, RETRY_S
+from clusterllm_mqtt.mqtt.presence import HEARTBEAT_S, RETRY_S, greeting_delay_s, say_goodbye
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterllm_mqtt.mqtt.events import Received, SessionEvent
     from clusterllm_mqtt.mqtt.messages import Message, OutpostFacts
-    from clusterllm_mqtt.mqtt.publisher import BrokerSession
+    from clusterllm_mqtt.mqtt.presence import BrokerSession
     from clusterllm_mqtt.mqtt.topics import OutpostTopics
 
 _COALESCE_S: Final = 0.5
-_GREETING_DELAY_S: Final = (0.5, 3.0)
-_GOODBYE_TIMEOUT_S: Final = 3.0
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -97,13 +94,9 @@ class Reporter:
 
     async def goodbye(self) -> None:
         """The last words, acknowledged; for a clean end."""
-        try:
-            async with asyncio.timeout(_GOODBYE_TIMEOUT_S):
-                status = outpost_status_message(self._topics, self._facts())
-                offline = availability_message(self._topics, online=False)
-                await self._session.publish(status, offline)
-        except (BrokerError, TimeoutError):
-            _LOGGER.info("%s: offline not published; the will says it", self._topics.agent)
+        status = outpost_status_message(self._topics, self._facts())
+        offline = availability_message(self._topics, online=False)
+        await say_goodbye(self._session, self._topics.agent, status, offline)
 
     async def _listen(self) -> None:
         """Subscribe to what an outpost can do without."""
@@ -124,7 +117,7 @@ class Reporter:
 
     async def _greet(self) -> None:
         """Home Assistant came up: tell it everything again, not all of us at once."""
-        await asyncio.sleep(random.uniform(*_GREETING_DELAY_S))  # noqa: S311  # spreads load
+        await asyncio.sleep(greeting_delay_s())
         self._say_again()
 
     def _say_again(self) -> None:

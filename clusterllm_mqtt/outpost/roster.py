@@ -89,6 +89,11 @@ class Roster:
             if (info := records.infos[key]) is not None and info.state is State.RUNNING
         )
 
+    @property
+    def bridges(self) -> int:
+        """How many were heard of."""
+        return len(self._bridges)
+
     def awaited(self, now_s: float) -> tuple[str, ...]:
         """The bridges that have to be heard of again after a lost connection."""
         return self._leases.awaited(now_s)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from clusterllm_mqtt.errors import BrokerError
 from clusterllm_mqtt.mqtt.events import Connected, Disconnected
 from clusterllm_mqtt.mqtt.snapshot import QUIET_S, Snapshot
-from clusterllm_mqtt.outpost.leases import LEASE_S
+from clusterllm_mqtt.outpost.leases import GRACE_S, LEASE_S
 from clusterllm_mqtt.outpost.roster import Roster
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ AGAIN_S: Final = 20.0
 
 REFRESH_S: Final = 600.0
 """Everything is read anew after this: a broker may drop a live message as silently."""
+
+CROWD: Final = 1000
+"""So many bridges may be all that a broker's queue of 1,000 let through."""
 
 _SHOWN: Final = 3
 _LOGGER = logging.getLogger(__name__)
@@ -112,7 +115,7 @@ class Subscriber:
         topic = self._topics.parse_bridge(message.topic)
         if topic is None:
             return
-        self._snapshot.saw(message.topic, message.payload[:1])
+        self._snapshot.saw(message.topic, message.payload[:1], is_retained=message.retain)
         if self._roster.saw(
             topic,
             message.payload,
@@ -126,7 +129,7 @@ class Subscriber:
         """Read everything, and again while something is missing."""
         while True:
             try:
-                await self._snapshot.read(self._session, quiet_s=self._quiet_s)
+                await self._read()
             except BrokerError as error:
                 self._unread = str(error)
             else:
@@ -138,6 +141,22 @@ class Subscriber:
                 await asyncio.sleep(self._again_s)
                 if self._unread or self._roster.missing(self._clock()):
                     break
+
+    async def _read(self) -> None:
+        """No index names the bridges; those that a full queue left out say `online` every minute.
+
+        Raises:
+            BrokerError: a subscription is refused or not acknowledged.
+        """
+        started_s = self._clock()
+        await self._snapshot.read(self._session, quiet_s=self._quiet_s)
+        if not self._is_read and self._roster.bridges >= CROWD:
+            self._unread = "waiting for bridges that the broker may have left out of so many"
+            self._changed()
+            while self._clock() - started_s < GRACE_S:
+                self._tell()
+                await asyncio.sleep(self._again_s)
+            await self._snapshot.read(self._session, quiet_s=self._quiet_s)
 
     def _tell(self) -> None:
         """Log each trouble once, and its end."""

@@ -201,3 +201,40 @@ async def test_a_database_that_a_power_cut_broke_is_set_aside(
         assert broker.pid
     assert "its database is set aside" in caplog.text
     assert (tmp_path / "mosquitto.db.broken").stat().st_size == 5000
+
+
+_SLOW = """#!{python} -I
+import os, pathlib, socket, sys, time
+port = int(pathlib.Path(sys.argv[2]).read_text().split()[1])
+open({log!r}, "a").write(f"{{os.getpid()}}\\n")
+time.sleep({seconds})
+server = socket.create_server(("127.0.0.1", port))
+while True:
+    server.accept()[0].close()
+"""
+
+
+def slow_program(folder: Path, seconds: float) -> tuple[str, Path]:
+    """A `mosquitto` that listens late, as with a large database on a slow card; its pids."""
+    log, program = folder / "pids", folder / "mosquitto"
+    text = _SLOW.format(python=sys.executable, log=str(log), seconds=seconds)
+    program.write_text(text, encoding="utf-8")
+    program.chmod(0o755)
+    return str(program), log
+
+
+async def test_a_broker_that_starts_slowly_keeps_its_database_and_leaves_no_orphan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    _, log = slow_program(tmp_path / "bin", 1.5)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    (folder / "mosquitto.db").write_text("all that was retained", encoding="utf-8")
+    broker = PrivateBroker(folder, port=0, programs=("mosquitto",), start_timeout_s=0.7)
+    with pytest.raises(BrokerUnavailableError):
+        async with broker:
+            pass
+    assert (folder / "mosquitto.db").read_text(encoding="utf-8") == "all that was retained"
+    assert [pid for pid in map(int, log.read_text().split()) if is_running(pid)] == []

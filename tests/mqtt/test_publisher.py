@@ -38,6 +38,9 @@ class FakeSession:
         self.filters: list[str] = []
         self.refuses: set[str] = set()
         self.unanswered = 0
+        self.leaves_will = False
+        self.answers = asyncio.Event()
+        self.answers.set()
         self._events: asyncio.Queue[SessionEvent | BrokerError] = asyncio.Queue()
 
     def tell(self, event: SessionEvent | BrokerError) -> None:
@@ -55,7 +58,11 @@ class FakeSession:
                 raise event
             yield event
 
+    def leave_will(self, *, leave: bool = True) -> None:
+        self.leaves_will = leave
+
     async def publish(self, *messages: Message) -> None:
+        await self.answers.wait()
         self._answer()
         for message in messages:
             if message.topic in self.refuses:
@@ -347,3 +354,34 @@ async def test_the_end_of_the_session_is_the_end() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await publisher.run()
     assert caught.group_contains(TakenOverError)
+
+
+async def test_an_event_that_is_over_is_not_told_after_a_reconnect() -> None:
+    session, truth = FakeSession(), FakeTruth(STATUS)
+    over = Message(TOPICS.event("k"), b'{"event_type":"not_reachable"}', retain=False)
+    async with running(session, truth) as publisher:
+        await online(session)
+        await asyncio.sleep(0.05)
+        session.answers.clear()
+        truth.messages = (INFO, STATUS)
+        publisher.changed()
+        await asyncio.sleep(0.05)
+        publisher.changed([over])
+        session.tell(Disconnected("an acknowledgement is overdue"))
+        await asyncio.sleep(0.05)
+        session.answers.set()
+        session.tell(Connected("5"))
+        await online(session, 2)
+        await asyncio.sleep(0.1)
+    assert over.topic not in [topic for topic, _ in session.sent]
+
+
+async def test_who_cannot_say_goodbye_leaves_the_will() -> None:
+    session, truth = FakeSession(), FakeTruth(STATUS)
+    async with running(session, truth) as publisher:
+        await online(session)
+        session.unanswered = 1
+        await publisher.goodbye()
+        assert session.leaves_will
+        await publisher.goodbye()
+        assert not session.leaves_will

@@ -37,7 +37,7 @@ async def feeding(broker: Mosquitto, snapshot: Snapshot) -> AsyncIterator[Sessio
         async def feed() -> None:
             async for event in events:
                 if isinstance(event, Received):
-                    snapshot.saw(event.topic, event.payload)
+                    snapshot.saw(event.topic, event.payload, is_retained=event.retain)
 
         task = asyncio.create_task(feed())
         yield session
@@ -174,3 +174,21 @@ async def test_steady_live_traffic_does_not_keep_it_from_asking_for_what_is_miss
         assert await snapshot.read(broker, quiet_s=0.1) == frozenset()
     assert broker.chatter is not None
     broker.chatter.cancel()
+
+
+async def test_live_messages_do_not_keep_a_burst_from_settling(mosquitto: Mosquitto) -> None:
+    """Of many bridges some are first heard of by what they say now."""
+    snapshot = new_snapshot()
+    async with feeding(mosquitto, snapshot) as session:
+        await session.publish(Message(TOPICS.status, b'{"endpoints":["k"]}'))
+
+        async def chatter() -> None:
+            for number in range(500):
+                await session.publish(Message(f"{TOPICS.root}/endpoint/new{number}/info", b"{}"))
+                await asyncio.sleep(0.02)
+
+        chattering = asyncio.create_task(chatter())
+        async with asyncio.timeout(5):
+            missing = await snapshot.read(session, quiet_s=0.2)
+        chattering.cancel()
+    assert missing == {TOPICS.info("k"), TOPICS.probe("k")}

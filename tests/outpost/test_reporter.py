@@ -36,6 +36,7 @@ class Broker:
         self.error: BrokerError | None = None
         self.refused: set[str] = set()
         self.pushes = 0
+        self.leaves_will = False
         self.reporter = Reporter(
             self, TOPICS, self._facts, home_assistant=home_assistant,
             heartbeat_s=heartbeat_s, retry_s=0.05,
@@ -55,6 +56,9 @@ class Broker:
         if error is not None:
             raise error
         self.sent += messages
+
+    def leave_will(self, *, leave: bool = True) -> None:
+        self.leaves_will = leave
 
     async def subscribe(self, *filters: str, qos: int = 1) -> None:
         self.asked += filters
@@ -185,6 +189,7 @@ async def test_the_last_words_are_the_status_and_offline() -> None:
     await broker.reporter.goodbye()
     assert [(m.topic, m.payload) for m in broker.sent][1:] == [(TOPICS.availability, b"offline")]
     assert broker.topics == [TOPICS.status, TOPICS.availability]
+    assert not broker.leaves_will
 
 
 async def test_last_words_that_nobody_hears_end_it_all_the_same() -> None:
@@ -192,3 +197,4 @@ async def test_last_words_that_nobody_hears_end_it_all_the_same() -> None:
     broker.error = PublishError("not connected")
     await broker.reporter.goodbye()
     assert broker.sent == []
+    assert broker.leaves_will

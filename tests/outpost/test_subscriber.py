@@ -15,7 +15,7 @@ from clusterllm_mqtt.mqtt.events import Connected, Disconnected, Received
 from clusterllm_mqtt.mqtt.session import Session
 from clusterllm_mqtt.mqtt.topics import OutpostTopics
 from clusterllm_mqtt.outpost.leases import GRACE_S, LEASE_S
-from clusterllm_mqtt.outpost.subscriber import REFRESH_S, Subscriber
+from clusterllm_mqtt.outpost.subscriber import CROWD, REFRESH_S, Subscriber
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -170,6 +170,22 @@ async def test_a_record_that_cannot_be_read_is_told_and_the_others_count() -> No
         broker.take(Connected("5"))
         await eventually(lambda: broker.keys == ["a"])
         assert "endpoint/b/info" in broker.subscriber.trouble
+
+
+async def test_of_a_crowd_those_that_the_broker_left_out_are_waited_for() -> None:
+    async with Broker().open() as broker:
+        for number in range(CROWD):
+            broker.retained[f"clusterllm/bridge/b{number}/status"] = b'{"endpoints":[]}'
+            broker.retained[f"clusterllm/bridge/b{number}/availability"] = b"online"
+        broker.retain("a")
+        broker.dropped = {f"{ROOT}/{leaf}" for leaf in ("availability", "status")}
+        broker.take(Connected("5"))
+        await asyncio.sleep(0.1)
+        assert broker.keys is None
+        broker.dropped = set()
+        broker.live("availability", b"online")
+        broker.now_s += GRACE_S
+        await eventually(lambda: broker.keys == ["a"])
 
 
 @pytest.mark.parametrize(
