@@ -1,13 +1,15 @@
 """Installs a real Home Assistant into a folder: `python homeassistant_install.py FOLDER`.
 
-It needs a Python of at least 3.13 on the path and uv beside this interpreter. The release's own
-constraints come first: without them the resolver wanders for many minutes.
+It needs a Python of at least 3.13 on the path and uv beside this interpreter. Another release is
+chosen by HOMEASSISTANT_RELEASE together with the HOMEASSISTANT_PYTHON that runs it. The release's
+own constraints come first: without them the resolver wanders for many minutes.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -29,6 +31,9 @@ _WANTED: Final = (
 )  # fmt: skip
 """hassio and stream are only imported, by mqtt's configuration flow and the camera platform."""
 
+_OLD_NEEDS: Final = {"2024.11.3": ("josepy<2", "pycares<5")}
+"""What has moved on under an old release, whose constraints do not hold it."""
+
 _TOO_OLD: Final = "Home Assistant needs Python 3.13 or newer on the path, for example python3.13"
 
 
@@ -38,7 +43,7 @@ def install(folder: Path) -> str:
     Raises:
         SystemExit: there is no Python that serves.
     """
-    python, release = _python()
+    python, release = _chosen() or _newest()
     marker = folder / ".installed"
     if not marker.exists() or marker.read_text(encoding="ascii") != release:
         shutil.rmtree(folder, ignore_errors=True)
@@ -48,14 +53,19 @@ def install(folder: Path) -> str:
         requirements.write_text("\n".join(_requirements(source)), encoding="utf-8")
         _uv(
             "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"),
-            f"homeassistant=={release}", "-r", str(requirements),
+            f"homeassistant=={release}", *_OLD_NEEDS.get(release, ()), "-r", str(requirements),
             "-c", str(source / "package_constraints.txt"),
         )  # fmt: skip
         marker.write_text(release, encoding="ascii")
     return release
 
 
-def _python() -> tuple[str, str]:
+def _chosen() -> tuple[str, str] | None:
+    python, release = (os.environ.get(f"HOMEASSISTANT_{n}") for n in ("PYTHON", "RELEASE"))
+    return (python, release) if python and release else None
+
+
+def _newest() -> tuple[str, str]:
     """The newest interpreter that serves, and the newest release for it."""
     for name in ("python3.14", "python3.13"):
         for path in _all_on_path(name):
