@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 QUIET_S: Final = 0.5
 LIMIT_S: Final = 30.0
+_FRUITLESS: Final = 2  # what is not there after asking so often is taken for lost
 _BATCH: Final = 500  # half of the queue of 1,000 that a default Mosquitto keeps for a client
 
 
@@ -70,7 +71,7 @@ class Snapshot:
     async def read(
         self, client: SubscribingClient, *, quiet_s: float = QUIET_S, limit_s: float = LIMIT_S
     ) -> frozenset[str]:
-        """Read everything; what is still missing after asking again, or after `limit_s`.
+        """Read everything; what is still missing after asking for it twice, or after `limit_s`.
 
         The filters stay subscribed.
 
@@ -81,13 +82,15 @@ class Snapshot:
         deadline_s = time.monotonic() + limit_s
         await client.subscribe(*self._filters)
         await self._settled(client, quiet_s, deadline_s)
+        fruitless = 0
         while (missing := sorted(self.missing)) and time.monotonic() < deadline_s:
             for start in range(0, len(missing), _BATCH):
                 batch = missing[start : start + _BATCH]
                 await client.subscribe(*batch)
                 await self._settled(client, quiet_s, deadline_s, until=frozenset(batch))
                 await client.unsubscribe(*batch)
-            if self.missing.issuperset(missing):
+            fruitless = fruitless + 1 if self.missing.issuperset(missing) else 0
+            if fruitless == _FRUITLESS:
                 break
         return self.missing
 

@@ -192,3 +192,22 @@ async def test_live_messages_do_not_keep_a_burst_from_settling(mosquitto: Mosqui
             missing = await snapshot.read(session, quiet_s=0.2)
         chattering.cancel()
     assert missing == {TOPICS.info("k"), TOPICS.probe("k")}
+
+
+async def test_what_a_broker_drops_once_more_is_asked_for_once_more() -> None:
+    class Forgetful:
+        """Hands over `b` only when it is asked for the second time."""
+
+        asked = 0
+
+        async def subscribe(self, *filters: str, qos: int = 1) -> None:
+            assert qos == 1
+            self.asked += "b" in filters
+            if self.asked == 2:
+                snapshot.saw("b", b"1")
+
+        async def unsubscribe(self, *filters: str) -> None:
+            """Nothing to do."""
+
+    snapshot = Snapshot(["+"], lambda _: frozenset({"b"}))
+    assert await snapshot.read(Forgetful(), quiet_s=0.05) == frozenset()
