@@ -238,13 +238,19 @@ class HomeAssistant:
 
 
 def _defaults(schema: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a form suggests for the fields that must be filled."""
-    found = {}
+    """What a form suggests, or has as its first choice, for the fields that must be filled."""
+    found: dict[str, Any] = {}
     for field in schema:
+        name, selector = field["name"], field.get("selector", {})
         if "schema" in field:
-            found[field["name"]] = _defaults(field["schema"])
+            found[name] = _defaults(field["schema"])
         elif field.get("required") and "default" in field:
-            found[field["name"]] = field["default"]
+            found[name] = field["default"]
+        elif field.get("required") and "boolean" in selector:
+            found[name] = False
+        elif field.get("required") and "select" in selector:
+            first = selector["select"]["options"][0]
+            found[name] = first["value"] if isinstance(first, dict) else first
     return found
 
 
