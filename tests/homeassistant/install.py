@@ -150,21 +150,18 @@ def _share_certificates(root: Path) -> None:
 
 
 def _install_inside(folder: Path, suite: Suite) -> None:
+    """The release alone first: it is read what it needs, and by what it is constrained."""
     root = folder / "root"
-    inside = root / "install"
-    source = rig._source(inside, suite.release)
-    needed = inside / "requirements.txt"
-    needed.write_text("\n".join(rig._requirements(source)), encoding="utf-8")
-    constraints = source / "package_constraints.txt"
     shutil.copy2(Path(sys.executable).with_name("uv"), root / "usr" / "bin" / "uv")
     _within(root, "uv", "venv", "--quiet", "--python", f"/usr/bin/{suite.python}", _VENV)
-    _within(
-        root,
-        "uv", "pip", "install", "--quiet", "--no-cache", "--python", f"{_VENV}/bin/python",
-        f"homeassistant=={suite.release}",
-        "-r", f"/{needed.relative_to(root)}", "-c", f"/{constraints.relative_to(root)}",
-    )  # fmt: skip
-    shutil.rmtree(inside)
+    install = ("uv", "pip", "install", "--quiet", "--no-cache", "--python", f"{_VENV}/bin/python")
+    _within(root, *install, "--no-deps", f"homeassistant=={suite.release}")
+    package = f"{_VENV}/lib/{suite.python}/site-packages/homeassistant"
+    needed = "/tmp/requirements.txt"  # noqa: S108  # of the unpacked Debian, which nobody else has
+    requirements = rig._requirements(root / package.lstrip("/"))
+    (root / needed.lstrip("/")).write_text("\n".join(requirements), encoding="utf-8")
+    constraints = f"{package}/package_constraints.txt"
+    _within(root, *install, f"homeassistant=={suite.release}", "-r", needed, "-c", constraints)
 
 
 def _within(root: Path, *command: str) -> None:

@@ -48,7 +48,7 @@ NOT_ABOUT_US = (
     f"{AT} ERROR (MainThread) [haffmpeg.core] FFmpeg fails [Errno 2]",
     f"{AT} INFO (MainThread) [{MQTT}.client] Connected to MQTT server 127.0.0.1:1883",
     f"{AT} WARNING (MainThread) [{MQTT}.client] Error returned from MQTT server: lost.",
-    f"{AT} WARNING (MainThread) [{MQTT}.discovery] No device components to cleanup for clusterllm_x",
+    f"{AT} WARNING (MainThread) [{MQTT}.discovery] No device components to cleanup for clusterllm_",
 )
 
 
