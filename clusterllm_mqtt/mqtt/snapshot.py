@@ -8,8 +8,11 @@ should be there, and subscribe again, exactly, to what is missing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Final, Protocol
+
+from clusterllm_mqtt.errors import BrokerRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,6 +51,7 @@ class Snapshot:
         self._filters = tuple(filters)
         self._expected = expected
         self._arrived = asyncio.Event()
+        self._burst = 0
         self.held: dict[str, bytes] = {}
 
     def saw(self, topic: str, payload: bytes, *, is_retained: bool = True) -> None:
@@ -60,6 +64,7 @@ class Snapshot:
             self.held.pop(topic, None)
             return
         if is_retained and topic not in self.held:
+            self._burst += 1
             self._arrived.set()
         self.held[topic] = payload
 
@@ -107,11 +112,17 @@ class Snapshot:
             await self._quiet(quiet_s, deadline_s, until=until)
             if (until and until <= self.held.keys()) or time.monotonic() >= deadline_s:
                 return
-            before = dict(self.held)
-            await client.subscribe(self._filters[0])
-            await asyncio.sleep(0)  # what came before the acknowledgement is read by now
-            if self.held == before:
+            before = self._burst
+            await self._round_trip(client)
+            if self._burst == before:
                 return
+
+    async def _round_trip(self, client: SubscribingClient) -> None:
+        """What was under way is here afterwards; nothing, or one topic, is retained there."""
+        nowhere = self._filters[0].replace("+", "-")
+        with contextlib.suppress(BrokerRefusedError):  # which is an answer, too
+            await client.subscribe(nowhere)
+        await asyncio.sleep(0)  # what came before the answer is read by now
 
     async def _quiet(
         self, quiet_s: float, deadline_s: float, *, until: frozenset[str] = frozenset()
