@@ -7,7 +7,7 @@ runs.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from clusterllm_mqtt.errors import RecordError
 from clusterllm_mqtt.models import Info, State
@@ -17,6 +17,10 @@ from clusterllm_mqtt.outpost.leases import Leases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+MAX_BRIDGES: Final = 10_000
+"""More would be somebody's flood; then it is not known what runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class Roster:
     def __init__(self) -> None:
         self._leases = Leases()
         self._bridges: dict[str, _Records] = {}
+        self.is_flooded = False
 
     def lost(self, now_s: float) -> None:
         """The connection to the broker ended."""
@@ -51,6 +56,7 @@ class Roster:
     def start_over(self, now_s: float) -> None:
         """A new connection: everything is read anew."""
         self._bridges.clear()
+        self.is_flooded = False
         self._leases.start_over(now_s)
 
     def saw(
@@ -63,6 +69,9 @@ class Roster:
         expires_in_s: int | None = None,
     ) -> bool:
         """Take in a message; whether something that counts may have changed."""
+        if topic.bridge not in self._bridges and len(self._bridges) >= MAX_BRIDGES:
+            is_news, self.is_flooded = not self.is_flooded, True
+            return is_news
         records = self._bridges.setdefault(topic.bridge, _Records())
         if topic.leaf == "availability":
             return self._leases.heard(
@@ -80,7 +89,9 @@ class Roster:
 
     def running(self, now_s: float) -> tuple[Running, ...] | None:
         """The endpoints that count, by bridge and key; None while not all of them are known."""
-        if self.awaited(now_s) or self.missing(now_s) or self._has_unreadable_index(now_s):
+        if self.is_flooded or self.awaited(now_s) or self.missing(now_s):
+            return None
+        if self._has_unreadable_index(now_s):
             return None
         return tuple(
             Running(name, key, info)

@@ -11,7 +11,7 @@ from clusterllm_mqtt.errors import BrokerError
 from clusterllm_mqtt.mqtt.events import Connected, Disconnected
 from clusterllm_mqtt.mqtt.snapshot import QUIET_S, Snapshot
 from clusterllm_mqtt.outpost.leases import GRACE_S, LEASE_S
-from clusterllm_mqtt.outpost.roster import Roster
+from clusterllm_mqtt.outpost.roster import MAX_BRIDGES, Roster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,6 +86,8 @@ class Subscriber:
         now_s = self._clock()
         if self._unread:
             return self._unread
+        if self._roster.is_flooded:
+            return f"more than {MAX_BRIDGES} bridges are retained; name those of this home"
         if awaited := self._roster.awaited(now_s):
             return f"waiting to hear from bridges again: {_some(awaited)}"
         if missing := self._roster.missing(now_s):
@@ -115,14 +117,16 @@ class Subscriber:
         topic = self._topics.parse_bridge(message.topic)
         if topic is None:
             return
-        self._snapshot.saw(message.topic, message.payload[:1], is_retained=message.retain)
-        if self._roster.saw(
+        has_changed = self._roster.saw(
             topic,
             message.payload,
             self._clock(),
             is_retained=message.retain,
             expires_in_s=message.expires_in_s,
-        ):
+        )
+        if not self._roster.is_flooded:
+            self._snapshot.saw(message.topic, message.payload[:1], is_retained=message.retain)
+        if has_changed:
             self._changed()
 
     async def _keep_reading(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clusterllm_mqtt.mqtt.topics import BridgeTopic
 from clusterllm_mqtt.outpost.leases import GRACE_S, LEASE_S
-from clusterllm_mqtt.outpost.roster import Roster
+from clusterllm_mqtt.outpost.roster import MAX_BRIDGES, Roster
 
 AVAILABILITY = BridgeTopic("home", "availability")
 STATUS = BridgeTopic("home", "status")
@@ -191,6 +191,18 @@ def test_a_bridge_that_the_broker_forgot_is_waited_for_in_vain_not_for_ever() ->
     roster.start_over(11.0)
     assert keys(roster, 10.9 + GRACE_S) is None
     assert keys(roster, 11.0 + GRACE_S) == []
+
+
+def test_a_flood_of_bridges_is_bounded_and_makes_nothing_known() -> None:
+    roster = of_home("a")
+    for number in range(MAX_BRIDGES - 1):
+        roster.saw(BridgeTopic(f"b{number}", "availability"), b"offline", 0.0)
+    assert keys(roster) == ["a"]
+    assert roster.saw(BridgeTopic("one-more", "availability"), b"online", 0.0)
+    assert not roster.saw(BridgeTopic("and-more", "availability"), b"online", 0.0)
+    assert (roster.bridges, roster.is_flooded, keys(roster)) == (MAX_BRIDGES, True, None)
+    roster.start_over(1.0)
+    assert not roster.is_flooded
 
 
 @given(
