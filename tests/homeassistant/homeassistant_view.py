@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from rig.live_home import MqttObserver, observing
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rig.homeassistant import HomeAssistant
 
@@ -75,3 +79,40 @@ def eventually(
     while not check():
         assert time.monotonic() < deadline_s, explain()
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def listening(port: int) -> Iterator[MqttObserver]:
+    """An observer that listens already: what is retained has begun to arrive."""
+    with observing(port) as observer:
+        eventually(lambda: observer.messages)
+        yield observer
+
+
+@contextlib.contextmanager
+def following(hass: HomeAssistant, entity_id: str) -> Iterator[Iterator[tuple[float, str]]]:
+    """Each new state of an entity, and when it was heard; subscribed to before it is needed."""
+    with hass.open() as socket:
+        trigger = {"platform": "state", "entity_id": entity_id}
+        socket.send(json.dumps({"id": 1, "type": "subscribe_trigger", "trigger": trigger}))
+        assert json.loads(socket.recv(10))["success"]
+        yield _heard(socket.recv)
+
+
+def _heard(receive: Callable[[float], str | bytes]) -> Iterator[tuple[float, str]]:
+    while True:
+        event = json.loads(receive(60))["event"]["variables"]["trigger"]
+        yield time.monotonic(), event["to_state"]["state"]
+
+
+def release(hass: HomeAssistant) -> tuple[int, int]:
+    """Its year and month."""
+    year, month, *_ = hass.get("/api/config")["version"].split(".")
+    return int(year), int(month)
+
+
+def whole_log(hass: HomeAssistant) -> str:
+    """All that it logged; each start puts the log of the one before it aside."""
+    files = sorted(hass.folder.glob("home-assistant.log*"), reverse=True)
+    names = ("home-assistant.log", "home-assistant.log.1")
+    return "".join(f.read_text("utf-8", errors="replace") for f in files if f.name in names)

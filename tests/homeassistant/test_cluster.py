@@ -147,7 +147,9 @@ def test_going_down_and_coming_back_tells_of_nothing_else(
     assert told == {"device: became not reachable", "device: came back"}
 
 
-def test_an_entity_that_is_disabled_can_be_enabled(hass: HomeAssistant, cluster: str) -> None:
+def test_an_entity_that_is_disabled_can_be_enabled(
+    hass: HomeAssistant, lab: Lab, cluster: str
+) -> None:
     """Home Assistant loads its MQTT integration anew, 30 s later; nothing else may suffer."""
     row = rows(hass, cluster)["response_time"]
     assert row["disabled_by"] == "integration"
@@ -156,6 +158,10 @@ def test_an_entity_that_is_disabled_can_be_enabled(hass: HomeAssistant, cluster:
     eventually(lambda: hass.state(row["entity_id"]) not in {None, "unavailable", "unknown"}, 60)
     assert float(hass.state(row["entity_id"]) or 0) > 0
     hass.waits_for(entity(hass, cluster, "members"), "2")
+    assert hass.notifications() == {}  # what is only shown again is not told
+    lab.lose_workers()
+    assert notified(hass, "device: lost a member") == "members_changed"
+    assert notified(hass, f"{NAME} lost a member") == f"{NAME} has 1 machine now, 2 before."
 
 
 def test_clearing_one_bridge_leaves_the_other(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from homeassistant_log import BROKER_RESTARTED, DISABLED_ENTITY_GONE, complaints, records
+from homeassistant_log import BROKER_RESTARTED, DEVICE_GONE, complaints, records
 
 AT = "2026-12-01 15:53:21.579"
 MQTT = "homeassistant.components.mqtt"
-KNOWN = (*BROKER_RESTARTED, DISABLED_ENTITY_GONE)
+KNOWN = (*BROKER_RESTARTED, DEVICE_GONE)
 
 ABOUT_US = {
     "a refused device, whose payload speaks of connectivity": (
