@@ -48,14 +48,14 @@ DEVICE_GONE: Final = Allowed(
     "homeassistant.components.mqtt.discovery",
     "No device components to cleanup for clusterllm_",
 )
-"""2025.4 and older, when a device goes: once if it has a disabled entity, and once for each of its
+"""2026.2 and older, when a device goes: once if it has a disabled entity, and once for each of its
 triggers if the MQTT integration was loaded anew before. Documented; without effect."""
 
 INTEGRATION_RELOADED: Final = Allowed(
     "homeassistant.components.mqtt.util",
     "Error talking to MQTT: The client is not currently connected.",
 )
-"""2025.4 and older, when the MQTT integration is loaded anew: its birth message to a broker that
+"""2026.2 and older, when the MQTT integration is loaded anew: it speaks to a broker that
 it has just left."""
 
 

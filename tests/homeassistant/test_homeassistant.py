@@ -241,5 +241,5 @@ def test_what_is_removed_leaves_nothing_behind(hass: HomeAssistant, live_home: L
 
 
 def test_the_log_is_clean(hass: HomeAssistant) -> None:
-    own = (DEVICE_GONE, INTEGRATION_RELOADED) if release(hass) <= (2025, 4) else ()
+    own = (DEVICE_GONE, INTEGRATION_RELOADED) if release(hass) <= (2026, 2) else ()
     assert complaints(whole_log(hass), [*BROKER_RESTARTED, *own]) == []
