@@ -54,6 +54,7 @@ _HASS: Final = """\
 # Starts Home Assistant within the Debian beside this file: hass -c FOLDER ...
 exec unshare --mount --propagation private sh -ec '
 root=$1; config=$3; shift
+PATH=$PATH:/usr/sbin:/sbin
 mkdir -p "$root$config"
 mount --bind "$config" "$root$config"
 for name in proc dev sys; do mount --bind "/$name" "$root/$name"; done
@@ -124,17 +125,14 @@ def _mirror_or_stop() -> str:
 
 
 def _unpack(root: Path, suite: Suite, mirror: str) -> None:
-    path = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
-    if shutil.which("debootstrap", path=path["PATH"]) is None:
-        path["DEBIAN_FRONTEND"] = "noninteractive"
-        _run("apt-get", "update", "-qq", env=path)
-        _run("apt-get", "install", "-y", "-qq", "--no-install-recommends", "debootstrap", env=path)
+    if shutil.which("debootstrap", path=_environment()["PATH"]) is None:
+        _run("apt-get", "update", "-qq")
+        _run("apt-get", "install", "-y", "-qq", "--no-install-recommends", "debootstrap")
     packages = [suite.python, f"{suite.python}-dev", _COMPILER, "ca-certificates", "tzdata"]
     _run(
         "debootstrap", "--variant=minbase", f"--include={','.join(packages)}",
         # An older debootstrap does not know the name; all of today's suites are unpacked alike.
         suite.name, str(root), mirror, "sid",
-        env=path,
     )  # fmt: skip
 
 
@@ -175,9 +173,21 @@ def _within(root: Path, *command: str) -> None:
     )
 
 
-def _run(*command: str | Path, env: dict[str, str] | None = None) -> None:
-    # Whoever calls reads the release from standard output; all else is for people.
-    subprocess.run(command, check=True, env=env, stdout=sys.stderr, stdin=subprocess.DEVNULL)
+def _run(*command: str | Path) -> None:
+    """Run a command; only a failed one has something to say to people."""
+    done = subprocess.run(
+        command, check=False, env=_environment(), text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    if done.returncode:
+        sys.stderr.write(done.stdout[-3000:])
+        done.check_returncode()
+
+
+def _environment() -> dict[str, str]:
+    """Who became root by a plain su has not the path to root's programs."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin"
+    return {**os.environ, "PATH": path, "DEBIAN_FRONTEND": "noninteractive"}
 
 
 if __name__ == "__main__":
