@@ -56,8 +56,12 @@ imports: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
 
-test-homeassistant: system-packages $(VENV)/.dev ## the tests in a real Home Assistant, which is installed into .homeassistant
-	$(BIN)/pytest -m homeassistant tests/homeassistant $(ARGS)
+HOMEASSISTANT := $(CURDIR)/.homeassistant$(HOMEASSISTANT_SUITE:%=-%)
+
+test-homeassistant: system-packages $(VENV)/.dev ## the tests in a real Home Assistant; HOMEASSISTANT_SUITE=forky takes the newest
+	release=$$($(BIN)/python tests/homeassistant/install.py "$(HOMEASSISTANT)") && \
+	HOMEASSISTANT_VENV="$(HOMEASSISTANT)" HOMEASSISTANT_PYTHON=installed HOMEASSISTANT_RELEASE=$$release \
+	  $(BIN)/pytest -m homeassistant tests/homeassistant $(ARGS)
 
 bench-outpost: $(VENV)/.dev ## how far one Mosquitto and one outpost go, about 7 minutes
 	$(BIN)/python benchmarks/outpost_scale.py $(ARGS)
@@ -78,4 +82,4 @@ build: $(VENV)/.dev ## wheel and source distribution in dist/
 	$(BIN)/uv build --quiet
 
 clean: ## remove everything that make made
-	rm -rf $(VENV) .venv-lowest .homeassistant dist .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .homeassistant* dist .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis

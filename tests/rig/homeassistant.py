@@ -195,15 +195,6 @@ class HomeAssistant:
         assert answer["success"], answer
         return answer["result"]
 
-    def follow(self, socket: ClientConnection, entity: str) -> Iterator[tuple[float, str]]:
-        """Each new state of an entity, and when it was heard, by the monotonic clock."""
-        trigger = {"platform": "state", "entity_id": entity}
-        socket.send(json.dumps({"id": 1, "type": "subscribe_trigger", "trigger": trigger}))
-        assert json.loads(socket.recv(10))["success"]
-        while True:
-            event = json.loads(socket.recv(60))["event"]["variables"]["trigger"]
-            yield time.monotonic(), event["to_state"]["state"]
-
     # MQTT
 
     def add_mqtt(self, port: int) -> None:

@@ -94,7 +94,7 @@ def _uv(*arguments: str) -> None:
 def _source(folder: Path, release: str) -> Path:
     """The wheel, unpacked, to read what it needs."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    options = ["--no-deps", "--only-binary=:all:", "--python-version", "3.14"]
+    options = ["--no-deps", "--only-binary=:all:", "--python-version", "3.14.2"]
     wheel = f"homeassistant=={release}"
     subprocess.run([*command, *options, "--dest", str(folder), wheel], check=True)
     [archive] = folder.glob("homeassistant-*.whl")
