@@ -135,12 +135,14 @@ async def test_what_may_pass_is_worth_another_try(status: int) -> None:
         ("7", 7, 7),
         ("0", 0, 0),
         ("9" * 30, 10**8, 10**9),
-        (format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3000, 3600),
+        ("in an hour", 3000, 3600),
         ("Mon, 01 Jan 2001 00:00:00 GMT", 0, 0),
         ("Mon, 01 Jan 2001 00:00:00", 0, 0),
     ],
 )
 async def test_retry_after_is_read_in_both_spellings(header: str, low: float, high: float) -> None:
+    if header == "in an hour":  # made here: test ids must be the same in every worker
+        header = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     error = await outcome({"status": 503, "headers": {"Retry-After": header}})
     assert isinstance(error, RegistryUnavailableError)
     assert error.retry_after_s is not None
