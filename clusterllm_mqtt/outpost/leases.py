@@ -67,7 +67,7 @@ class Leases:
             if expires_in_s is not None:
                 said_s = now_s - max(LEASE_S - expires_in_s, 0.0)
             self._heard_s[name] = said_s
-        elif self._heard_s.pop(name, None) is not None:
+        elif now_s - self._heard_s.pop(name, _NEVER) < LEASE_S:
             self._went_s[name] = now_s
         self._online_s[name] = said_s
         is_news = not is_retained or said_s >= self._lost_s - _EXPIRY_GRAIN_S

@@ -124,6 +124,14 @@ def test_a_will_that_a_stopping_broker_told_last_is_not_the_end() -> None:
     assert leases.awaited(11.0) == ("home",)
 
 
+def test_a_will_of_one_whose_lease_had_lapsed_says_nothing_new() -> None:
+    leases = online()
+    leases.heard("home", b"offline", LEASE_S + 9.9)
+    leases.lost(LEASE_S + 10.0)
+    leases.start_over(LEASE_S + 11.0)
+    assert leases.awaited(LEASE_S + 11.0) == ()
+
+
 def test_who_is_waited_for_is_waited_for_after_a_second_loss_too() -> None:
     leases = lost_and_back()
     leases.lost(12.0)
