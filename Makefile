@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format lint types imports unit test-homeassistant bench-outpost system-packages lock test-lowest docs build clean
+.PHONY: help run test check format lint types imports unit test-homeassistant bench-outpost system-packages lock test-lowest docs build app clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -30,11 +30,12 @@ $(VENV)/.dev: $(VENV)/.run requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
 	touch $@
 
-system-packages: ## Debian packages of the tests: a real Mosquitto, network namespaces
+system-packages: ## Debian packages of the tests: a real Mosquitto, network namespaces, AppArmor's parser
 	@PATH="$$PATH:/usr/sbin:/sbin"; missing=; \
 	command -v mosquitto >/dev/null || missing="$$missing mosquitto"; \
 	command -v mosquitto_sub >/dev/null || missing="$$missing mosquitto-clients"; \
 	command -v ip >/dev/null || missing="$$missing iproute2"; \
+	command -v apparmor_parser >/dev/null || missing="$$missing apparmor"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" != 0 ]; then echo "The tests need:$$missing. Install them, for example: sudo apt-get install$$missing" >&2; exit 1; fi; \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing
@@ -79,7 +80,12 @@ test-lowest: $(VENV)/.dev ## the tests on the lowest versions that pyproject.tom
 	.venv-lowest/bin/pytest -n 2 --dist loadfile $(ARGS)
 
 build: $(VENV)/.dev ## wheel and source distribution in dist/
+	rm -rf dist
 	$(BIN)/uv build --quiet
 
+app: build ## what the image of Home Assistant's app is built from
+	rm -f homeassistant/app/wheels/*.whl
+	cp dist/clusterllm_mqtt-*.whl requirements.lock homeassistant/app/wheels/
+
 clean: ## remove everything that make made
-	rm -rf $(VENV) .venv-lowest .homeassistant* dist .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .homeassistant* dist homeassistant/app/wheels/*.whl homeassistant/app/wheels/*.lock .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -158,6 +158,12 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
+def pixels(content: bytes) -> bytes:
+    """What a picture of ours shows; zlib's releases pack the same differently."""
+    length = int.from_bytes(content[33:37])
+    return zlib.decompress(content[41 : 41 + length])
+
+
 def pictures() -> dict[str, bytes]:
     """File name -> content."""
     logo = [*house(45, 50, 76), *word("cluster", 96, 58, 16), *word("llm", 203, 58, 16)]
