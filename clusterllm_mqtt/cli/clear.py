@@ -48,7 +48,8 @@ def _confirmed(question: str) -> bool:
 
 async def _clear_bridge(settings: Settings, topics: BridgeTopics, *, force: bool) -> int:
     expected = partial(indexed_topics, topics)
-    async with reading(settings, topics.own_filters(), expected) as (session, snapshot):
+    filters = (topics.bridge_discovery, f"{topics.root}/#")
+    async with reading(settings, filters, expected) as (session, snapshot):
         held = snapshot.held
         if read_report(topics, held, now=datetime.now(UTC)).is_online and not force:
             raise ConfigError(
@@ -61,10 +62,16 @@ async def _clear_bridge(settings: Settings, topics: BridgeTopics, *, force: bool
 
 
 def clearing_messages(topics: BridgeTopics, held: Mapping[str, bytes]) -> list[Message]:
-    """What removes a bridge from its broker, Home Assistant's devices first."""
+    """What removes a bridge from its broker, Home Assistant's devices first.
+
+    What lies below the bridge's root and no release of ours could have put there goes as well.
+    """
     known = dict.fromkeys(held.keys() | indexed_topics(topics, held), b"")
-    own = [topic for topic in (topics.status, topics.availability) if topic in held]
-    return diff(topics, {}, known) + [clear_message(topic) for topic in own]
+    messages = diff(topics, {}, known)
+    last = (topics.status, topics.availability)
+    strange = held.keys() - {message.topic for message in messages} - set(last)
+    own = [*sorted(strange), *(topic for topic in last if topic in held)]
+    return messages + [clear_message(topic) for topic in own]
 
 
 async def _clear_outpost(settings: Settings, topics: OutpostTopics, *, force: bool) -> int:

@@ -209,6 +209,16 @@ def test_clear_leaves_nothing_of_this_bridge_and_all_of_others(
     assert capsys.readouterr().out == "bridge home: 0 topics cleared\n"
 
 
+def test_clear_takes_what_somebody_else_left_below_our_root(
+    mosquitto: Mosquitto, config: str
+) -> None:
+    topics = tree(endpoint(0), online=False)
+    strange = {f"{TOPICS.root}/endpoint/UPPER/info": b"{}", f"{TOPICS.root}/x": b"1"}
+    retain(mosquitto, {**topics, **strange, **OTHERS})
+    assert call("clear", config, "--yes") == 0
+    assert mosquitto.retained() == OTHERS
+
+
 def test_an_online_bridge_is_cleared_by_force_only(
     mosquitto: Mosquitto, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
