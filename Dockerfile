@@ -16,7 +16,7 @@ ENV PIP_NO_CACHE_DIR=1 \
     PYTHONUNBUFFERED=1
 
 COPY requirements.lock /requirements.lock
-RUN pip install --require-hashes --only-binary :all: -r /requirements.lock
+RUN pip install --require-hashes --no-deps --only-binary :all: -r /requirements.lock
 
 COPY --from=build /wheels/ /wheels/
 RUN pip install --no-deps --no-index /wheels/*.whl \
