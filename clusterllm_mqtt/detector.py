@@ -10,6 +10,7 @@ import asyncio
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from clusterllm_mqtt.drivers import DRIVERS
@@ -87,6 +88,10 @@ class Detector:
         self._known: Finding | None = None
         self._full_look_due_s = 0.0
 
+    @cached_property
+    def _checked_endpoint(self) -> str:
+        return check_endpoint_url(self._configured)
+
     async def info(self) -> Info:
         """What runs there, at most `ttl` seconds old."""
         if self._cached is not None and self._clock() - self._cached[0] < self._ttl:
@@ -114,7 +119,7 @@ class Detector:
 
     async def _probe(self) -> Detection:
         try:
-            endpoint = check_endpoint_url(self._configured)
+            endpoint = self._checked_endpoint
         except ConfigError as error:
             return self._unreachable(None, str(error))
         async with nullcontext(self._client) if self._client else new_client() as client:

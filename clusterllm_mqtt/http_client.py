@@ -11,56 +11,55 @@ import asyncio
 import ssl
 import zlib
 from dataclasses import dataclass
-from functools import cache
-from http.cookiejar import CookieJar
-from typing import TYPE_CHECKING, Final
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Final, cast
 
 import httpx
 
 from clusterllm_mqtt._version import __version__
 from clusterllm_mqtt.errors import ConfigError, HttpError
 from clusterllm_mqtt.http_failures import as_http_errors
+from clusterllm_mqtt.http_transport import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 MAX_BODY: Final = 2**20
-_CONNECT_SHARE: Final = 0.95
-"""Of the time of a request. httpcore closes a connection whose TLS handshake it times out itself,
-and leaks one whose handshake is cancelled."""
+_MAX_URLS: Final = 8192
+"""Whose parsing is remembered: it costs a tenth of a request, and the same are asked for ever."""
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _GZIP: Final = 16 + zlib.MAX_WBITS
-_HEADERS: Final = (
-    (b"Accept", b"application/json"),
-    (b"Accept-Encoding", b"gzip"),
-    (b"Connection", b"close"),
-    (b"User-Agent", f"clusterllm-mqtt/{__version__}".encode()),
+_HEADERS: Final = httpx.Headers(
+    [
+        (b"Accept", b"application/json"),
+        (b"Accept-Encoding", b"gzip"),
+        (b"Connection", b"close"),
+        (b"User-Agent", f"clusterllm-mqtt/{__version__}".encode()),
+    ]
 )
-_LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-"""A connection per request: one keep-alive pool over many origins costs quadratic time, a 15 s
-interval outlives most servers' keep-alive, and a cancelled pooled request leaks its slot."""
 
 
-def new_request(
-    method: str, url: str, *, left_s: float, bearer: str = "", json: bytes = b""
-) -> httpx.Request:
+def new_request(method: str, url: str, *, bearer: str = "", json: bytes = b"") -> httpx.Request:
     """Without the client's own headers and cookies; a key may have letters beyond ASCII.
-
-    `left_s` are the seconds that the whole exchange may still take.
 
     Raises:
         HttpError: the URL is none.
     """
-    headers: list[tuple[bytes, bytes]] = [*_HEADERS]
+    more: list[tuple[bytes, bytes]] = []
     if bearer:
-        headers.append((b"Authorization", f"Bearer {bearer}".encode()))
+        more.append((b"Authorization", f"Bearer {bearer}".encode()))
     if json:
-        headers.append((b"Content-Type", b"application/json"))
-    extensions = {"timeout": {"connect": max(left_s * _CONNECT_SHARE, 0)}}
+        more.append((b"Content-Type", b"application/json"))
+    headers = httpx.Headers([*_HEADERS.raw, *more]) if more else _HEADERS
     with as_http_errors():
-        return httpx.Request(method, url, headers=headers, content=json, extensions=extensions)
+        return httpx.Request(method, _url(url), headers=headers, content=json)
+
+
+@lru_cache(_MAX_URLS)
+def _url(url: str) -> httpx.URL:
+    return httpx.URL(url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +90,24 @@ async def exchange(
     Raises:
         HttpError: no status line in time; `reason` says why.
     """
-    with as_http_errors():
-        async with asyncio.timeout_at(ends_s):
-            response = await client.send(request, stream=True, auth=None, follow_redirects=False)
-    body, fault = b"", None
+    response, body, fault = None, b"", None
     try:
-        if wants_body(response.status_code):
-            with as_http_errors():
-                async with asyncio.timeout_at(ends_s):
+        with as_http_errors():
+            if asyncio.get_running_loop().time() >= ends_s:
+                raise TimeoutError  # else it would connect, only to break off
+            async with asyncio.timeout_at(ends_s):
+                response = await client.send(
+                    request, stream=True, auth=None, follow_redirects=False
+                )
+                if wants_body(response.status_code):
                     body = await _read_body(response)
     except HttpError as error:
+        if response is None:
+            raise
         fault = error
     finally:
-        await response.aclose()
+        if response is not None:
+            await response.aclose()
     return Reply(response.status_code, response.headers, body, fault, _redirect_target(response))
 
 
@@ -117,7 +121,7 @@ async def _read_body(response: httpx.Response) -> bytes:
     is_gzip = response.headers.get("content-encoding", "").strip().lower() == "gzip"
     inflater = zlib.decompressobj(_GZIP) if is_gzip else None
     body = bytearray()
-    async for chunk in response.aiter_raw():
+    async for chunk in cast("httpx.AsyncByteStream", response.stream):
         body += inflater.decompress(chunk, MAX_BODY - len(body)) if inflater else chunk
         if len(body) >= MAX_BODY:
             return bytes(body[:MAX_BODY])
@@ -155,21 +159,18 @@ def new_client(ca_file: str | Path = "") -> httpx.AsyncClient:
     """
     if ca_file:
         _ssl_context(str(ca_file))
-    trusts_nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return httpx.AsyncClient(
-        transport=httpx.AsyncHTTPTransport(verify=trusts_nobody, trust_env=False, limits=_LIMITS),
-        mounts={"https://": _TLSTransport(str(ca_file))},
-        cookies=_NoCookies(),
+    return _Client(
+        transport=Transport(lambda: _ssl_context(str(ca_file))),
         trust_env=False,
         follow_redirects=False,
         event_hooks={"response": [_keep_httpx_from_redirects]},
-        timeout=None,  # noqa: S113  # the deadline is ours: httpx restarts its own with each chunk
+        timeout=None,  # the deadline is ours: httpx restarts its own with each chunk
     )
 
 
 @cache
 def _ssl_context(ca_file: str) -> ssl.SSLContext:
-    """Made once: it costs 50 ms."""
+    """Made once, with the first https request: it costs 50 ms, and most homes never need it."""
     context = ssl.create_default_context()
     try:
         if ca_file:
@@ -177,32 +178,28 @@ def _ssl_context(ca_file: str) -> ssl.SSLContext:
     except OSError as error:  # ssl.SSLError is one, too
         why = "has no PEM certificate" if isinstance(error, ssl.SSLError) else error.strerror
         raise ConfigError(f"CA file {ca_file!r}: {why}; name a readable PEM file") from None
+    context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-class _TLSTransport(httpx.AsyncBaseTransport):
-    """https; its certificates are loaded with the first request: most homes never need them."""
-
-    def __init__(self, ca_file: str) -> None:
-        self._ca_file = ca_file
-        self._transport: httpx.AsyncHTTPTransport | None = None
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request."""
-        if self._transport is None:
-            self._transport = httpx.AsyncHTTPTransport(
-                verify=_ssl_context(self._ca_file), trust_env=False, limits=_LIMITS
-            )
-        return await self._transport.handle_async_request(request)
-
-    async def aclose(self) -> None:
-        """Close what is open."""
-        if self._transport is not None:
-            await self._transport.aclose()
-
-
-class _NoCookies(CookieJar):
+class _NoCookies(httpx.Cookies):
     """Keeps nothing: an endpoint's cookie must not reach its neighbour on another port."""
 
-    def extract_cookies(self, response: object, request: object) -> None:
+    def extract_cookies(self, response: httpx.Response) -> None:
         """Forget them."""
+
+
+class _Client(httpx.AsyncClient):
+    """httpx copies the cookies that it is given into a jar, and asks that after each response."""
+
+    @property
+    def cookies(self) -> httpx.Cookies:
+        """None, ever."""
+        return _NO_COOKIES
+
+    @cookies.setter
+    def cookies(self, cookies: object) -> None:
+        """Nothing to set."""
+
+
+_NO_COOKIES: Final = _NoCookies()

@@ -62,7 +62,6 @@ async def _exchange(
     client: httpx.AsyncClient, url: str, bearer: str, ends_s: float
 ) -> tuple[Answer, str | None]:
     """One request: its answer, and where a redirect leads within the origin."""
-    left_s = ends_s - asyncio.get_running_loop().time()
-    reply = await exchange(client, new_request("GET", url, left_s=left_s, bearer=bearer), ends_s)
+    reply = await exchange(client, new_request("GET", url, bearer=bearer), ends_s)
     server = reply.headers.get("server", "").lower()
     return Answer(url, reply.status, server, reply.body, reply.fault), reply.redirect

@@ -36,7 +36,7 @@ class Part(Generic[T]):
     async def is_as_before(self, look: Look) -> bool:
         """Ask again; whether there was an answer, and of the same kind as before."""
         before = self.reading
-        now = await look.ask(before.url, self._convert, keyed=before.keyed)
+        now = await look.ask_again(before, self._convert)
         if not now.status or (now.status, now.server) != (before.status, before.server):
             return False
         if now.value is None or before.value is None:

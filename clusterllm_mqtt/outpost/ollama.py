@@ -103,8 +103,7 @@ class Ollama:
         """
         ends_s = min(ends_s, _now_s() + self._request_s)
         try:
-            left_s = ends_s - _now_s()
-            request = new_request(method, self._url + path, left_s=left_s, json=payload)
+            request = new_request(method, self._url + path, json=payload)
             reply = await exchange(self._client, request, ends_s, wants_body=_is_ok)
             if reply.fault is not None:
                 raise reply.fault

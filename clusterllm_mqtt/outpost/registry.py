@@ -76,9 +76,7 @@ class Registry:
         ends_s = asyncio.get_running_loop().time() + self._deadline_s
         bearer = self._token.get_secret_value()
         try:
-            request = new_request(
-                "POST", self._url, left_s=self._deadline_s, bearer=bearer, json=payload
-            )
+            request = new_request("POST", self._url, bearer=bearer, json=payload)
             reply = await exchange(self._client, request, ends_s, wants_body=_is_failure)
         except HttpError as error:
             raise RegistryUnavailableError(error.reason, f"{self.host}: {error}") from None
