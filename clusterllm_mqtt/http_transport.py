@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from functools import lru_cache
+from asyncio.staggered import staggered_race
+from functools import lru_cache, partial
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import h11
 import httpx
@@ -95,13 +96,28 @@ def _is_address(host: str) -> bool:
 async def _connect_by_name(host: str, port: int) -> socket.socket:
     """A socket to whichever of the host's addresses answers first.
 
-    asyncio's own race says of several failures only that there were several, up to Python 3.11.
+    `create_connection` says of several failures only that there were several, up to Python 3.11.
     """
-    from aiohappyeyeballs import start_connection  # noqa: PLC0415  # most homes have addresses only
-
     loop = asyncio.get_running_loop()
-    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return await start_connection(addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_S)
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    attempts = [partial(_connect_socket, family, address) for family, _, _, _, address in found]
+    winner: socket.socket | None
+    winner, _, failures = await staggered_race(attempts, _HAPPY_EYEBALLS_S)
+    if winner is None:
+        each = [failure for failure in failures if isinstance(failure, Exception)]
+        raise OSError(f"none of its {len(found)} addresses") from ExceptionGroup("all", each)
+    return winner
+
+
+async def _connect_socket(family: int, address: tuple[Any, ...]) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(0)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 class _Connection(asyncio.Protocol):
