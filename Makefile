@@ -31,12 +31,13 @@ $(VENV)/.dev: $(VENV)/.run requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-dev.lock
 	touch $@
 
-system-packages: ## Debian packages of the tests: a real Mosquitto, network namespaces, AppArmor's parser
+system-packages: ## Debian packages of the tests: a real Mosquitto, network namespaces, AppArmor's parser, systemd's analyzer
 	@PATH="$$PATH:/usr/sbin:/sbin"; missing=; \
 	command -v mosquitto >/dev/null || missing="$$missing mosquitto"; \
 	command -v mosquitto_sub >/dev/null || missing="$$missing mosquitto-clients"; \
 	command -v ip >/dev/null || missing="$$missing iproute2"; \
 	command -v apparmor_parser >/dev/null || missing="$$missing apparmor"; \
+	command -v systemd-analyze >/dev/null || missing="$$missing systemd"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" != 0 ]; then echo "The tests need:$$missing. Install them, for example: sudo apt-get install$$missing" >&2; exit 1; fi; \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing
