@@ -28,3 +28,19 @@ def test_commands_can_be_typed(page: Path) -> None:
         if words in (["config"], ["advertise"], ["probe"]):
             continue  # the command's name only
         build_parser().parse_args(words)
+
+
+def test_what_holds_a_threat_off_is_shown_by_a_test() -> None:
+    """Each row of a threat names the tests that show it, and they are there."""
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
+    threats = [row for row in rows if not row.startswith("| threat |")]
+    assert all("`test_" in row for row in threats)
+    named = set(re.findall(r"`(test_\w+)`", page)) - {"test_docs"}
+    written = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)\(", path.read_text(encoding="utf-8"))
+    }
+    assert len(threats) > 20
+    assert named <= written, named - written

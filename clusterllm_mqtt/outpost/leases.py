@@ -67,7 +67,7 @@ class Leases:
             if expires_in_s is not None:
                 said_s = now_s - max(LEASE_S - expires_in_s, 0.0)
             self._heard_s[name] = said_s
-        elif now_s - self._heard_s.pop(name, _NEVER) < LEASE_S:
+        elif _lapses_s(self._heard_s.pop(name, _NEVER)) > now_s:
             self._went_s[name] = now_s
         self._online_s[name] = said_s
         is_news = not is_retained or said_s >= self._lost_s - _EXPIRY_GRAIN_S
@@ -76,7 +76,7 @@ class Leases:
 
     def is_online(self, name: str, now_s: float) -> bool:
         """Whether its lease holds."""
-        return now_s - self._online_s.get(name, _NEVER) < LEASE_S
+        return _lapses_s(self._online_s.get(name, _NEVER)) > now_s
 
     def online(self, now_s: float) -> tuple[str, ...]:
         """The bridges that count, by name."""
@@ -88,6 +88,11 @@ class Leases:
 
     def lapses_s(self, now_s: float) -> float:
         """When somebody's lease or our patience ends, if nothing is heard until then."""
-        leases = [self._online_s[name] + LEASE_S for name in self.online(now_s)]
+        leases = [_lapses_s(self._online_s[name]) for name in self.online(now_s)]
         waits = [self._awaited[name] for name in self.awaited(now_s)]
         return min([*leases, *waits], default=now_s + LEASE_S)
+
+
+def _lapses_s(said_s: float) -> float:
+    """When a lease ends; as a sum and a difference it would end twice, a rounding apart."""
+    return said_s + LEASE_S
