@@ -104,11 +104,14 @@ def test_the_environment_lies_over_the_file(tmp_path: Path) -> None:
         ("probe: {interval: 0}", "probe.interval: input should be greater than or equal to 1"),
         ("probe: {interval: .inf}", "probe.interval: input should be less than or equal to 3600"),
         ("endpoints: [{name: x}]", "endpoints.0.url is missing"),
-        ("endpoints: [{url: 'http://a', key: 'A B'}]", "endpoints.0.key: string should match"),
+        (
+            "endpoints: [{url: 'http://a', key: 'A B'}]",
+            "endpoints.0.key: write 1 to 64 of a-z, 0-9, _ and -",
+        ),
         ("mdns: {allowed_networks: [nonsense]}", "mdns.allowed_networks.0: "),
         (
             "mdns: {extra_service_types: [ollama]}",
-            "mdns.extra_service_types.0: string should match",
+            "mdns.extra_service_types.0: write a service type, like _ollama._tcp",
         ),
         ("mqtt: [1, 2]", ":1: mqtt: write its settings below it, by name"),
         ("- a\n- b", "/config.yaml: the file holds a list, not settings by name"),
@@ -304,3 +307,16 @@ def test_a_secret_may_come_through_a_pipe_and_take_its_time() -> None:
         assert writer.stdout is not None
         path = Path(f"/dev/fd/{writer.stdout.fileno()}")
         assert read_secret(path, "x").get_secret_value() == "sesame"
+
+
+def test_aliases_within_aliases_are_refused_at_once(tmp_path: Path) -> None:
+    """Nine lines that would become a billion values."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    assert "use aliases (*name) sparingly" in mistake(tmp_path, "\n".join(lines))
+
+
+def test_an_alias_is_fine(tmp_path: Path) -> None:
+    text = "endpoints:\n- {url: 'http://a', api_key: &k s3cret}\n- {url: 'http://b', api_key: *k }"
+    first, second = load(tmp_path, text).endpoints
+    assert first.api_key == second.api_key

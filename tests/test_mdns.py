@@ -231,16 +231,16 @@ async def test_what_cannot_be_browsed_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("bad", "remedy"),
     [
-        announcement("nonsense"),
-        announcement("_x._tcp", "x" * 200),
-        announcement("_x._tcp", "\x1b[31m"),
-        replace(announcement("_x._tcp"), txt={"model": "x" * 300}),
+        (announcement("nonsense"), "a service type like _llamacpp._tcp"),
+        (announcement("_x._tcp", "x" * 200), "a name of at most 63 bytes"),
+        (announcement("_x._tcp", "\x1b[31m"), "without control characters"),
+        (replace(announcement("_x._tcp"), txt={"model": "x" * 300}), "at most 255 bytes"),
     ],
 )
-async def test_what_cannot_be_advertised_is_told(bad: object) -> None:
-    with pytest.raises(MdnsError, match="cannot advertise"):
+async def test_what_cannot_be_advertised_is_told(bad: object, remedy: str) -> None:
+    with pytest.raises(MdnsError, match=f"cannot advertise .*{remedy}"):
         async with Advertiser(bad):  # type: ignore[arg-type]
             pass
 

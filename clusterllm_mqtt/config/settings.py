@@ -49,6 +49,12 @@ _REMEDIES: Final = {
 }
 """Where pydantic's message speaks of Python."""
 
+_PATTERNS: Final = {
+    "key": "write 1 to 64 of a-z, 0-9, _ and -",
+    "extra_service_types": "write a service type, like _ollama._tcp",
+}
+"""What people may write where pydantic shows a regular expression."""
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -213,6 +219,8 @@ def _sentence(source: Source, place: Place, kind: str, message: str) -> str:
     if kind == "missing":
         return f"{where}: {name} is missing"
     said = _REMEDIES.get(kind, message.removeprefix("Value error, "))
+    if kind == "string_pattern_mismatch":
+        said = next(_PATTERNS[part] for part in reversed(place) if part in _PATTERNS)
     return f"{where}: {name}: {said[:1].lower()}{said[1:]}"
 
 

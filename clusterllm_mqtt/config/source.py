@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 ENV_PREFIX: Final = "CLUSTERLLM_"
 _MAX_FILE: Final = 2**20
 _MAX_SECRET: Final = 2**16
+_MAX_PLACES: Final = 200_000
+"""In a file, each alias counted as often as it is used: a few nested ones make billions."""
 
 Place = tuple[str | int, ...]
 """The way to a setting: `("endpoints", 0, "url")`."""
@@ -131,6 +133,8 @@ def read_secret(path: Path, what: str) -> SecretStr:
 def _note_places(node: yaml.Node, file: str, place: Place, origins: dict[Place, str]) -> None:
     """Remember each key's line; a key that stands twice is an error, since one would be lost."""
     origins[place] = f"{file}:{node.start_mark.line + 1}"
+    if len(origins) > _MAX_PLACES:
+        raise ConfigError(f"{file}: more than {_MAX_PLACES} values; use aliases (*name) sparingly")
     if isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
             _note_places(item, file, (*place, number), origins)

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from zeroconf import Error
+from zeroconf import BadTypeInNameException, Error
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from clusterllm_mqtt.errors import MdnsError
@@ -61,7 +61,7 @@ class Advertiser:
                 announcing = await aiozc.async_register_service(info, allow_name_change=True)
             except (Error, OSError, ValueError) as error:
                 raise MdnsError(
-                    f"cannot advertise {clean(what.name, 63)!r}: {type(error).__name__} {error}"
+                    f"cannot advertise {clean(what.name, 63)!r}: {_remedy(error)}"
                 ) from None
             stack.push_async_callback(_say_goodbye, aiozc, info)
             stack.callback(asyncio.ensure_future(announcing).cancel)
@@ -86,6 +86,17 @@ def _info(what: Advertisement) -> AsyncServiceInfo:
         server=f"{own_name()}{DOMAIN}",
         parsed_addresses=list(what.interfaces) or own_addresses(),
     )
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, BadTypeInNameException):
+        return (
+            "use a name of at most 63 bytes without control characters, and a service type like "
+            "_llamacpp._tcp"
+        )
+    if isinstance(error, ValueError):
+        return "shorten it: each TXT entry, key and value together, has at most 255 bytes"
+    return f"{clean(str(error), 200) or type(error).__name__}; is multicast possible here?"
 
 
 async def _follow(aiozc: AsyncZeroconf, info: AsyncServiceInfo, check_every_s: float) -> None:
