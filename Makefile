@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format lint types imports unit test-homeassistant bench-outpost system-packages lock test-lowest docs build app clean
+.PHONY: help run test check audit format lint types imports unit test-homeassistant bench-outpost system-packages lock test-lowest docs build app clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -80,6 +80,11 @@ test-lowest: $(VENV)/.dev ## the tests on the lowest versions that pyproject.tom
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-lowest
 	$(BIN)/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[dev,broker]'
 	.venv-lowest/bin/pytest -n 2 --dist loadfile $(ARGS)
+
+audit: $(VENV)/bin/python ## known vulnerabilities of what the locks pin; asks PyPI
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.9'
+	$(BIN)/pip-audit --strict --disable-pip --requirement requirements.lock
+	$(BIN)/pip-audit --strict --disable-pip --requirement requirements-dev.lock
 
 build: $(VENV)/.dev ## wheel and source distribution in dist/
 	rm -rf dist
