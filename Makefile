@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check audit format lint types imports unit test-homeassistant bench-outpost system-packages lock test-lowest docs build app clean
+.PHONY: help run test check audit chaos format lint types imports unit test-homeassistant bench-outpost system-packages lock test-lowest docs build app clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -65,6 +65,9 @@ test-homeassistant: system-packages $(VENV)/.dev ## the tests in a real Home Ass
 	release=$$($(BIN)/python tests/homeassistant/install.py "$(HOMEASSISTANT)") && \
 	HOMEASSISTANT_VENV="$(HOMEASSISTANT)" HOMEASSISTANT_PYTHON=installed HOMEASSISTANT_RELEASE=$$release \
 	  $(BIN)/pytest -m homeassistant tests/homeassistant $(ARGS)
+
+chaos: system-packages $(VENV)/.dev ## ten minutes of failing parts; ARGS="--seconds 60 --seed 7"
+	$(BIN)/python tests/chaos/run.py $(ARGS)
 
 bench-outpost: $(VENV)/.dev ## how far one Mosquitto and one outpost go, about 7 minutes
 	$(BIN)/python benchmarks/outpost_scale.py $(ARGS)

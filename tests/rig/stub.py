@@ -57,15 +57,22 @@ class Request:
 
 
 class StubEndpoint:
-    """Serve one scenario; `requests` are all that were made, to peers as well."""
+    """Serve one scenario; `requests` are all that were made, to peers as well.
+
+    `port` 0 takes a free one.
+    """
 
     def __init__(
-        self, scenario: dict[str, Any] | None = None, *, tls: ssl.SSLContext | None = None
+        self,
+        scenario: dict[str, Any] | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        port: int = 0,
     ) -> None:
         scenario = scenario or {}
         self.tls = tls
         self.requests: list[Request] = []
-        self._main = _Listener(self, "endpoint", scenario)
+        self._main = _Listener(self, "endpoint", scenario, port)
         peers = scenario.get("peers", {})
         self._listeners = [self._main, *(_Listener(self, n, s) for n, s in peers.items())]
         self._files: dict[str, dict[str, Any]] = scenario.get("files", {})
@@ -131,9 +138,11 @@ class StubEndpoint:
 class _Listener:
     """One port of the stub."""
 
-    def __init__(self, stub: StubEndpoint, name: str, scenario: dict[str, Any]) -> None:
+    def __init__(
+        self, stub: StubEndpoint, name: str, scenario: dict[str, Any], port: int = 0
+    ) -> None:
         self.name = name
-        self.port = 0
+        self.port = port
         self._stub = stub
         self.scenario = scenario
         self._played: dict[str, int] = {}
@@ -143,7 +152,7 @@ class _Listener:
 
     async def start(self) -> None:
         """Take a free port; a closed one stays bound, so that nobody else gets it."""
-        self._socket = socket.create_server((HOST, 0)) if self._listens else socket.socket()
+        self._socket = socket.create_server((HOST, self.port)) if self._listens else socket.socket()
         if not self._listens:
             self._socket.bind((HOST, 0))
         self.port = self._socket.getsockname()[1]

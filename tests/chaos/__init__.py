@@ -1,0 +1,1 @@
+"""A home whose parts fail at random; docs/chaos.md."""
