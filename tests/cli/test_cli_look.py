@@ -103,7 +103,7 @@ def test_an_address_of_another_host_is_a_sentence(
 
 def test_a_type_that_is_none_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("advertise", "--port", "1", "--type", "llama", *LOOPBACK) == 1
-    assert "must end with '._tcp.local.'" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith("and a service type like _llamacpp._tcp\n")
 
 
 async def test_what_is_advertised_is_browsed_until_it_is_stopped() -> None:
