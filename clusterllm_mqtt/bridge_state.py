@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from clusterllm_mqtt._version import __version__
 from clusterllm_mqtt.models import MdnsHealth
 from clusterllm_mqtt.mqtt.messages import BridgeFacts, Message, event_message
-from clusterllm_mqtt.mqtt.retained import desired_messages
+from clusterllm_mqtt.mqtt.retained import RetainedMessages
 from clusterllm_mqtt.recall import recalled_endpoints
 
 if TYPE_CHECKING:
@@ -20,16 +20,21 @@ if TYPE_CHECKING:
     from clusterllm_mqtt.models import EndpointState, ProbeResult
     from clusterllm_mqtt.mqtt.topics import BridgeTopics
 
-PROBE_RECORD_EVERY_S: Final = 300.0
+PROBE_RECORD_EVERY_S: Final = 240.0
+"""Probe facts are due for telling after this; with the next heartbeat, so within 5 minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a probe result changed of one endpoint; `is_news` when others see a difference."""
+    """What a probe result changed of one endpoint.
+
+    `is_news` when others see a difference, `is_due` when merely the probe facts have grown old.
+    """
 
     before: EndpointState | None
     after: EndpointState
     is_news: bool
+    is_due: bool
     events: tuple[Message, ...]
 
 
@@ -40,20 +45,20 @@ class BridgeState:
     topics: BridgeTopics
     inventory: Inventory
     started_at: datetime
-    home_assistant: bool = True
+    home_assistant: InitVar[bool] = True
     mdns: MdnsHealth = field(default_factory=MdnsHealth)
     last_error: str = ""
     _probed: dict[str, EndpointState] = field(default_factory=dict)
+    _retained: RetainedMessages = field(init=False)
+
+    def __post_init__(self, home_assistant: bool) -> None:  # dataclasses call it so
+        """Nothing is retained yet."""
+        self._retained = RetainedMessages(self.topics, home_assistant=home_assistant)
 
     def desired(self) -> dict[str, Message]:
         """Everything that should be retained now, except the availability."""
-        return desired_messages(
-            self.topics,
-            BridgeFacts(__version__, self.started_at, self.mdns, self.last_error),
-            self.inventory.states,
-            self._probed,
-            home_assistant=self.home_assistant,
-        )
+        facts = BridgeFacts(__version__, self.started_at, self.mdns, self.last_error)
+        return self._retained.all(facts, self.inventory.states, self._probed)
 
     def recall(
         self,
@@ -81,12 +86,14 @@ class BridgeState:
             return None
         events = tuple(event_message(self.topics, transition) for transition in transitions)
         is_due = self._is_probe_record_due(after)
-        is_news = is_due or before is None or _published(before) != _published(after)
-        return Change(before, after, is_news, events)
+        is_news = before is None or _published(before) != _published(after)
+        self._retained.keep(after, self._probed[result.key])  # one at a time, as they come
+        return Change(before, after, is_news, is_due and not is_news, events)
 
     def drop(self, key: str) -> None:
-        """Forget the probe facts of an endpoint that is no longer watched."""
+        """Forget what was told of an endpoint that is no longer watched."""
         self._probed.pop(key, None)
+        self._retained.forget(key)
 
     def _is_probe_record_due(self, state: EndpointState) -> bool:
         """Probe facts are told when their reason or state changes, and every few minutes."""

@@ -112,7 +112,9 @@ class EndpointMemory:
             info = replace(info, backend=self.info.backend)
         if self.state_since is None or info.state is not self.info.state:
             self.state_since = probed_at
-        self.info, self.reason, self.detail = info, detection.reason, detection.detail
+        if info != self.info:  # else the same object stays, and so do the messages made from it
+            self.info = info
+        self.reason, self.detail = detection.reason, detection.detail
 
     def _confirm(self) -> tuple[Transition, ...]:
         before, self._confirmed = self._confirmed, self.info.state

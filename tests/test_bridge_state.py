@@ -28,6 +28,12 @@ def is_news(state: BridgeState, result: ProbeResult) -> bool:
     return change.is_news
 
 
+def is_due(state: BridgeState, result: ProbeResult) -> bool:
+    change = state.record(result)
+    assert change is not None
+    return change.is_due
+
+
 def test_the_first_verdict_is_news_and_the_same_again_is_none() -> None:
     state = new_state()
     assert is_news(state, up(BOX, 0))
@@ -49,9 +55,9 @@ def test_a_missed_probe_is_no_news_a_confirmed_failure_is_told_with_its_event() 
 def test_probe_facts_are_told_again_every_few_minutes() -> None:
     state = new_state()
     state.record(up(BOX, 0))
-    assert not is_news(state, up(BOX, PROBE_RECORD_EVERY_S - 1))
-    assert is_news(state, up(BOX, PROBE_RECORD_EVERY_S))
-    assert b"00:05:00.000Z" in state.desired()[TOPICS.probe(BOX.key)].payload
+    assert not is_due(state, up(BOX, PROBE_RECORD_EVERY_S - 1))
+    assert is_due(state, up(BOX, PROBE_RECORD_EVERY_S))
+    assert b"00:04:00.000Z" in state.desired()[TOPICS.probe(BOX.key)].payload
 
 
 @pytest.mark.parametrize("days", [-400, 400])
@@ -60,7 +66,7 @@ def test_a_wall_clock_that_leaps_stalls_and_forgets_nothing(days: int) -> None:
     state.record(up(BOX, 0))
     leap = timedelta(days=days)
     leapt = replace(up(BOX, 15), probed_at=at(15) + leap)
-    assert is_news(state, leapt), "the facts carry the new time"
+    assert is_due(state, leapt), "the facts carry the new time"
     failed = [replace(down(BOX, s), probed_at=at(s) + leap) for s in (30, 31)]
     changes = [state.record(result) for result in failed]
     assert changes[-1] is not None
@@ -82,4 +88,4 @@ def test_recalled_endpoints_are_watched_and_dropped_ones_leave_no_facts() -> Non
     assert new.recall(held, allowed=PRIVATE_NETWORKS, now=at(9), now_s=9) == [endpoint.key]
     new.record(up(endpoint, 10))
     new.drop(endpoint.key)
-    assert is_news(new, up(endpoint, 11))
+    assert is_due(new, up(endpoint, 11))

@@ -35,7 +35,6 @@ _MAX_NAME: Final = 100
 _RUNNING: Final = "{{ 'online' if value_json.state == 'running' else 'offline' }}"
 
 
-@lru_cache(maxsize=4096)
 def endpoint_discovery(topics: BridgeTopics, endpoint: Endpoint, backend: str) -> Message:
     """The device of one endpoint; it does not change while the endpoint comes and goes.
 

@@ -1,8 +1,7 @@
 """Keeps what the broker holds for one bridge equal to what that bridge desires.
 
 The one place that publishes. The order of truth on a new connection: read what is retained, let the
-bridge learn it back and probe all of it, publish everything that is true now, and only then say
-`online`.
+bridge learn it back and probe all of it, publish everything true, and only then say `online`.
 """
 
 from __future__ import annotations
@@ -167,11 +166,12 @@ class Publisher:
                 await self._publish_or_note([*changes, *events])
 
     async def _beat(self) -> None:
-        """Repeat `online`, which expires, so that a broker that died with us fools nobody."""
+        """Repeat `online`, which expires, and tell with it what could wait, as probe facts can."""
         while True:
             await asyncio.sleep(self._heartbeat_s)
             if self._is_synced:
                 await self._publish_or_note([availability_message(self._topics, online=True)])
+                self._dirty.set()
 
     def _received(self, message: Received, tasks: asyncio.TaskGroup) -> None:
         topics = self._topics

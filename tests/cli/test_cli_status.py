@@ -18,7 +18,7 @@ from clusterllm_mqtt.cli.clear import clearing_messages
 from clusterllm_mqtt.cli.status import read_report
 from clusterllm_mqtt.models import EndpointState, Info, MdnsHealth, ModelInfo, Reason, State
 from clusterllm_mqtt.mqtt.messages import BridgeFacts, availability_message
-from clusterllm_mqtt.mqtt.retained import desired_messages
+from clusterllm_mqtt.mqtt.retained import RetainedMessages
 from clusterllm_mqtt.mqtt.topics import BridgeTopics
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def endpoint(number: int, state: State = State.RUNNING) -> EndpointState:
 
 def tree(*states: EndpointState, online: bool = True) -> dict[str, bytes]:
     """What a bridge with these endpoints leaves on a broker."""
-    desired = desired_messages(TOPICS, BridgeFacts("1", at(0), MdnsHealth()), states, {})
+    desired = RetainedMessages(TOPICS).all(BridgeFacts("1", at(0), MdnsHealth()), states, {})
     availability = availability_message(TOPICS, online=online)
     return {m.topic: m.payload for m in (*desired.values(), availability)}
 

@@ -20,7 +20,7 @@ from clusterllm_mqtt.models import (
     State,
 )
 from clusterllm_mqtt.mqtt.messages import BridgeFacts, Message
-from clusterllm_mqtt.mqtt.retained import desired_messages, diff, indexed_topics
+from clusterllm_mqtt.mqtt.retained import RetainedMessages, diff, indexed_topics
 from clusterllm_mqtt.mqtt.topics import BridgeTopics
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ FACTS = BridgeFacts("1.2.3", at(0), MdnsHealth(MdnsState.OK, 1))
 def desired(
     states: Sequence[EndpointState], probed: Mapping[str, EndpointState] | None = None
 ) -> dict[str, Message]:
-    return desired_messages(TOPICS, FACTS, states, probed or {})
+    return RetainedMessages(TOPICS).all(FACTS, states, probed or {})
 
 
 def apply(messages: list[Message], held: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -159,7 +159,7 @@ def test_topics_of_others_are_never_touched(foreign: dict[str, bytes]) -> None:
 def test_without_home_assistant_its_topics_are_not_desired_and_are_cleared() -> None:
     state = endpoint_state(configured(), running)
     with_devices = desired([state])
-    without = desired_messages(TOPICS, FACTS, [state], {}, home_assistant=False)
+    without = RetainedMessages(TOPICS, home_assistant=False).all(FACTS, [state], {})
     assert not any(topic.startswith("homeassistant/") for topic in without)
     held = {topic: m.payload for topic, m in with_devices.items()}
     assert apply(diff(TOPICS, without, held), held) == {t: m.payload for t, m in without.items()}
@@ -167,7 +167,7 @@ def test_without_home_assistant_its_topics_are_not_desired_and_are_cleared() -> 
 
 def test_devices_of_an_earlier_life_are_cleared_when_home_assistant_is_switched_off() -> None:
     state = endpoint_state(configured(), running)
-    without = desired_messages(TOPICS, FACTS, [state], {}, home_assistant=False)
+    without = RetainedMessages(TOPICS, home_assistant=False).all(FACTS, [state], {})
     read_back = {t: m.payload for t, m in without.items()} | {TOPICS.bridge_discovery: b"old"}
     assert [m.topic for m in diff(TOPICS, without, read_back)] == [
         TOPICS.discovery(state.endpoint.key),
@@ -177,7 +177,7 @@ def test_devices_of_an_earlier_life_are_cleared_when_home_assistant_is_switched_
 
 def test_no_device_is_cleared_that_never_was() -> None:
     """Home Assistant writes a warning for each."""
-    without = desired_messages(TOPICS, FACTS, [], {}, home_assistant=False)
+    without = RetainedMessages(TOPICS, home_assistant=False).all(FACTS, [], {})
     held = {TOPICS.info("k"): b"x", TOPICS.probe("k"): b"y"}
     cleared = {m.topic for m in diff(TOPICS, without, held) if not m.payload}
     assert cleared == {TOPICS.info("k"), TOPICS.probe("k")}
